@@ -1,0 +1,1 @@
+"""Workloads, meters, scores, reports, Tester, ais-bench."""

@@ -1,0 +1,1 @@
+"""One file per platform: what a script finds (variables, arguments, files, paths)."""

@@ -1,0 +1,1 @@
+"""Python environments per framework: recipes, and making them once."""

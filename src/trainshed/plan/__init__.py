@@ -1,0 +1,1 @@
+"""What will happen: topology, rank tables, host files, node plans. Pure: touches no machine."""

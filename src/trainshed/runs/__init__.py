@@ -1,0 +1,1 @@
+"""The run directory: events, states, logs, results."""

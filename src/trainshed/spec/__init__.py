@@ -1,0 +1,1 @@
+"""What is asked: the job specification, its loading and its errors."""

@@ -1,0 +1,1 @@
+"""Object stores and files: URLs, one copy engine, credentials, the embedded store's life."""
