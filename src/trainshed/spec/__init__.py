@@ -1,1 +1,1 @@
-"""What is asked: the job specification, its loading and its errors."""
+"""What is asked: the job specification (`job`), its loading and its errors (`load`)."""

@@ -1,0 +1,51 @@
+"""The environment of a node's processes: variables, files, and what the kernel tells of memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainshed.agent.place import Place
+from trainshed.plan.model import FilePlan, NodePlan, Plan
+
+_INHERITED = ("TERM", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "http_proxy", "https_proxy", "no_proxy")
+_INHERITED_PREFIXES = ("ASCEND_", "SSL_CERT_", "REQUESTS_CA_", "PIP_", "SLURM_", "GLOO_", "NCCL_", "HCCL_")
+
+
+def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What every process of the node gets: a little of the machine's, then the plan's, then the secrets."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
+    env |= {"TRAINSHED_METRICS_DIR": str(folder)}
+    return env | dict(plan.env) | dict(node.env) | dict(secrets)
+
+
+def write_files(files: tuple[FilePlan, ...], place: Place) -> None:
+    """The files of the plan, whole and with their modes."""
+    for item in files:
+        path = Path(place.real(item.path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(item.content, encoding="utf-8")
+        path.chmod(item.mode)
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for want of memory since it started; 0 where it does not say."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def memory_words(node: NodePlan, used: int, limit: int) -> str:
+    return (
+        f"node {node.index} ({node.name}) is out of memory: its processes use {used / 2**20:.0f} MiB "
+        f"of the {limit / 2**20:.0f} MiB that resources.memory allows"
+    )

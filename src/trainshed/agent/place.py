@@ -1,0 +1,40 @@
+"""Where the agent stands: inside its node, or outside a container that is the node.
+
+Outside, a path of the node is found below the folder that is mounted into the
+container, and a process enters the container through a command of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainshed.agent.handover import Handover
+from trainshed.plan.model import NodePlan
+
+
+class Place:
+    """The node as its agent reaches it."""
+
+    def __init__(self, node: NodePlan, given: Handover, image: str | None) -> None:
+        # The longest first: a folder within a folder is found before what holds it.
+        self._private = sorted(node.private, key=lambda pair: len(pair[0]), reverse=True)
+        self._root, self._prefix, self._image = given.root, given.prefix, image
+
+    def real(self, path: str) -> str:
+        """Where a path of the node lies for the agent."""
+        if not self._root:
+            return path
+        for seen, folder in self._private:
+            if path == seen or path.startswith(f"{seen}/"):
+                return f"{self._root}/{folder}{path[len(seen) :]}"
+        return path
+
+    def enter(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> list[str]:
+        """The command line that runs `argv` on the node.
+
+        Only names of variables are put on it: their values, secrets among them, are inherited.
+        """
+        if not self._prefix:
+            return list(argv)
+        names = [word for name in sorted(env) for word in ("-e", name)]
+        return [*self._prefix, "-w", cwd, *names, self._image or "", *argv]

@@ -1,0 +1,150 @@
+"""The processes of a node: started in groups of their own, watched, and stopped with all they begot.
+
+The agent is made the reaper of its descendants, so that a grandchild which
+left its group and lost its parent is still found and stopped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.plan.model import ProcessPlan
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Running:
+    """A started process; `handle` becomes readable when it ends."""
+
+    plan: ProcessPlan
+    process: subprocess.Popen[bytes]
+    handle: int
+    log: Path
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent has died."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(plan: ProcessPlan, env: Mapping[str, str], log: Path, argv: Sequence[str], cwd: str) -> Running:
+    """Start one process with its log as standard output and error.
+
+    The process writes to the file itself: nothing stands between that could
+    slow it down, or lose lines when it is killed.
+    """
+    Path(cwd).mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_agent,
+        )
+    return Running(plan, process, os.pidfd_open(process.pid), log)
+
+
+def stop_all(running: list[Running], grace: float, pump: Callable[[float], object] = time.sleep) -> None:
+    """SIGTERM to every group, up to `grace` seconds, then SIGKILL to all that is left of the node."""
+    mine = {item.process.pid for item in running}
+    for item in running:
+        _signal_group(item.process.pid, signal.SIGTERM)
+    for pid in descendants() - mine:
+        _signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline and descendants():
+        reap(mine)
+        pump(0.05)
+    kill_descendants(mine)
+    for item in running:
+        item.process.poll()
+
+
+def kill_descendants(mine: set[int], limit: float = 5.0) -> None:
+    """SIGKILL until no descendant is left, for at most `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while (left := descendants()) and time.monotonic() < deadline:
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        reap(mine)
+        time.sleep(0.01)
+
+
+def reap(mine: set[int]) -> None:
+    """Collect adopted orphans that have ended; processes in `mine` are left to their owner."""
+    for pid in _zombies():
+        if pid not in mine:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+
+def descendants() -> set[int]:
+    """All living processes below this one (ended ones that nobody collected do not count)."""
+    children: dict[int, list[int]] = {}
+    zombies = set()
+    for pid, (state, parent) in _processes():
+        children.setdefault(parent, []).append(pid)
+        if state == "Z":
+            zombies.add(pid)
+    found: set[int] = set()
+    todo = [os.getpid()]
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+    return found - zombies
+
+
+def _zombies() -> list[int]:
+    me = os.getpid()
+    return [pid for pid, (state, parent) in _processes() if state == "Z" and parent == me]
+
+
+def _processes() -> list[tuple[int, tuple[str, int]]]:
+    result = []
+    for entry in os.scandir("/proc"):
+        name = entry.name
+        if not name.isdigit():
+            continue
+        try:
+            stat = Path(f"/proc/{name}/stat").read_text(errors="replace")
+        except OSError:
+            continue
+        state, parent = stat.rpartition(") ")[2].split(" ", 2)[:2]
+        result.append((int(name), (state, int(parent))))
+    return result
+
+
+def _die_with_agent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass

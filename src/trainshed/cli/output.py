@@ -1,0 +1,59 @@
+"""How commands show things: plain text for programs, tables and colours only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on a terminal, tab-separated lines elsewhere."""
+    if not sys.stdout.isatty():
+        print("\t".join(columns))
+        for row in rows:
+            print("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def since(stamp: float | None, until: float | None = None) -> str:
+    """`3m12s` between two moments; empty when the first is not known."""
+    if stamp is None:
+        return ""
+    seconds = max(0, int((until or time.time()) - stamp))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")]
+    first = next((i for i, (value, _) in enumerate(parts) if value), 3)
+    return "".join(f"{value}{unit}" for value, unit in parts[first : first + 2])
+
+
+def clock(stamp: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp)) if stamp else ""
+
+
+_COLOURS = (36, 33, 32, 35, 34, 31)
+
+
+def prefix(process: str, width: int) -> str:
+    """`[rank-3] ` before a line, coloured by rank on a terminal."""
+    text = f"[{process}]".ljust(width + 2)
+    if not sys.stdout.isatty():
+        return text + " "
+    number = process.rpartition("-")[2]
+    colour = _COLOURS[int(number) % len(_COLOURS)] if number.isdigit() else 37
+    return f"\x1b[{colour}m{text}\x1b[0m "

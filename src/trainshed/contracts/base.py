@@ -1,0 +1,79 @@
+"""What a contract may say. It knows a platform's promises; it knows no framework and no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainshed.plan.model import Env, FilePlan
+from trainshed.plan.topology import Node
+from trainshed.plan.view import Layout, View
+
+
+class Contract:
+    """What a script finds on its platform. A member overrides what it needs.
+
+    Paths are written as the platform has them; `view.site.path(node, path)`
+    says where such a path lies on a node that cannot have it there.
+    """
+
+    def layout(self, view: View) -> Layout:
+        """Where home, code, inputs and outputs lie."""
+        raise NotImplementedError
+
+    def names(self, view: View, node: Node) -> Sequence[str]:
+        """Further host names that must lead to the node."""
+        return ()
+
+    def common_env(self, view: View) -> Env:
+        """Variables that are the same on all nodes."""
+        return {}
+
+    def node_env(self, view: View, node: Node) -> Env:
+        """Variables of one node."""
+        return {}
+
+    def rank_env(self, view: View, node: Node, local: int) -> Env:
+        """Variables of one rank."""
+        return {}
+
+    def arguments(self, view: View, node: Node) -> Sequence[str]:
+        """What follows the entry on its command line."""
+        return channel_arguments(self.layout(view), view, node) + parameter_arguments(view)
+
+    def rank_dir(self, view: View, node: Node, local: int) -> str:
+        """The working directory of one rank."""
+        return self.layout(view).work
+
+    def common_files(self, view: View) -> Sequence[FilePlan]:
+        """Files that are the same on all nodes."""
+        return ()
+
+    def node_files(self, view: View, node: Node) -> Sequence[FilePlan]:
+        """Files of one node."""
+        return ()
+
+    def log_name(self, view: View, node: Node) -> str:
+        """The name under which the node's log is left at the job's log_url."""
+        return f"{view.run}-node-{node.index}.log"
+
+
+def parameter_arguments(view: View) -> list[str]:
+    """`--name=value` for each parameter; a flag for `true` alone is not guessed."""
+    result = []
+    for name, value in view.job.parameters.items():
+        if value is None:
+            result.append(f"--{name}")
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            result.append(f"--{name}={item}")
+    return result
+
+
+def channel_arguments(layout: Layout, view: View, node: Node) -> list[str]:
+    """`--name=folder` for each channel that is passed as an argument."""
+    folders = {**layout.inputs, **layout.outputs}
+    return [
+        f"--{channel.name}={view.site.path(node, folders[channel.name])}"
+        for channel in (*view.job.inputs, *view.job.outputs)
+        if channel.access in ("argument", "both")
+    ]

@@ -1,0 +1,238 @@
+"""The driver of a run on this machine: one process that starts the agents and records the end.
+
+It is given its task on standard input and decides nothing about ranks. When
+it is killed, the agents notice (their standard input ends) and stop; when an
+agent is killed, its node's process namespace dies with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainshed.agent import sandbox
+from trainshed.agent.handover import Handover
+from trainshed.engines.local import container
+from trainshed.plan.model import NodePlan, Plan
+from trainshed.runs.directory import RunDirectory
+from trainshed.runs.events import Kind
+from trainshed.runs.outcome import Failure, Outcome, words_of
+from trainshed.runs.states import Cause, RunState
+
+_CLOSING = 3600.0
+"""The longest an agent may take to save outputs after another has died."""
+
+
+@dataclass
+class _Agent:
+    node: NodePlan
+    process: subprocess.Popen[bytes]
+    inner: int | None = None
+    """The first process of the node's namespace, as this machine counts."""
+    handle: int = -1
+
+
+@dataclass
+class Driver:
+    """Brings one run through its attempts."""
+
+    run: RunDirectory
+    plan: Plan
+    task: dict[str, Any]
+    _stop: Failure | None = None
+    _agents: list[_Agent] = field(default_factory=list)
+
+    def drive(self) -> Outcome:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        outcome = Outcome(RunState.LOST, RunState.LOST.exit_code)
+        for attempt in range(1, int(self.task["attempts"]) + 1):
+            self.run.append(Kind.ATTEMPT, attempt=attempt)
+            began = len(list(self.run.events()))
+            self._start(attempt)
+            self._watch()
+            outcome = self._outcome(began)
+            failure = outcome.failure
+            if self._stop or failure is None or not failure.cause.is_retried:
+                break
+        return outcome
+
+    def _start(self, attempt: int) -> None:
+        scratch = Path(self.task["scratch"])
+        scratch.mkdir(parents=True, exist_ok=True)
+        hosts = scratch / "hosts"
+        hosts.write_text(self.plan.hosts_file)
+        self._agents = []
+        for node in self.plan.nodes:
+            self.run.node(node.index).mkdir(exist_ok=True)
+            self._agents.append(self._agent(node, scratch / f"node-{node.index}", hosts, attempt))
+
+    def _agent(self, node: NodePlan, scratch: Path, hosts: Path, attempt: int) -> _Agent:
+        argv = [
+            sys.executable,
+            "-m",
+            "trainshed.agent.main",
+            "--run",
+            str(self.run.path),
+            "--node",
+            str(node.index),
+        ]
+        isolation = self.task["isolation"]
+        given = Handover(secret=self.task["secret"], attempt=attempt, secrets=self.task["secrets"])
+        info_read, info_write = os.pipe()
+        if isolation == "sandbox":
+            shown = sandbox.Enclosure(
+                hosts, scratch, tuple(self.task["visible"]), tuple(self.task["writable"])
+            )
+            argv = sandbox.enclose(node, shown, argv, info_write)
+        elif isolation == "container":
+            entered = container.prefix(self.plan, node, scratch, self.run.path, hosts)
+            given = Handover(
+                secret=given.secret, attempt=attempt, secrets=given.secrets, prefix=entered, root=str(scratch)
+            )
+        with (self.run.node(node.index) / "agent.log").open("ab") as log:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(info_write,),
+                start_new_session=True,
+            )
+        os.close(info_write)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(given.to_line())
+            process.stdin.flush()
+        inner = _inner(info_read) if isolation == "sandbox" else None
+        return _Agent(node, process, inner, os.pidfd_open(process.pid))
+
+    def _watch(self) -> None:
+        """Until all agents have ended; told to stop, pass it on; bounded once something went wrong."""
+        selector = selectors.DefaultSelector()
+        for agent in self._agents:
+            selector.register(agent.handle, selectors.EVENT_READ, agent)
+        if self.task["attached"]:
+            selector.register(sys.stdin, selectors.EVENT_READ, None)
+        living, deadline, told = len(self._agents), None, False
+        while living:
+            for key, _ in selector.select(0.2):
+                selector.unregister(key.fileobj)
+                if key.data is None:
+                    self._stop = self._stop or Failure(Cause.STOP, "the command that ran it is gone")
+                    continue
+                living -= 1
+                self._bury(key.data)
+                deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
+            if self._stop and not told:
+                told = self._tell(self._stop)
+                deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
+            if deadline and time.monotonic() > deadline:
+                for agent in self._agents:
+                    _kill(agent.inner or agent.process.pid)
+        selector.close()
+
+    def _bury(self, agent: _Agent) -> None:
+        agent.process.wait()
+        os.close(agent.handle)
+        if agent.inner is not None and agent.process.returncode != 0:
+            # bubblewrap itself may have been killed while its namespace lives on.
+            _kill(agent.inner)
+        if self.task["isolation"] == "container":
+            container.remove(self.plan, agent.node)
+        with contextlib.suppress(BrokenPipeError, OSError):
+            assert agent.process.stdin is not None
+            agent.process.stdin.close()
+
+    def _tell(self, failure: Failure) -> bool:
+        """Node 0 passes it to all; if its agent is gone, so are the others soon."""
+        line = json.dumps({"cause": failure.cause.value, "reason": failure.reason}).encode() + b"\n"
+        for agent in self._agents[:1]:
+            with contextlib.suppress(BrokenPipeError, OSError, ValueError):
+                assert agent.process.stdin is not None
+                agent.process.stdin.write(line)
+                agent.process.stdin.flush()
+        return True
+
+    def _outcome(self, began: int) -> Outcome:
+        """The coordinator's word; without it the first agent's own; without that, how agents died."""
+        for event in list(self.run.events())[began:]:
+            if event.kind is Kind.ATTEMPT_FINISHED:
+                return Outcome.from_json(event.data)
+        found = [
+            e for a in self._agents for e in self.run.node_events(a.node.index) if e.kind is Kind.FAILURE
+        ]
+        killed = [a for a in self._agents if a.process.returncode not in (0, 1)]
+        for agent in killed:
+            node = agent.node
+            code = agent.process.returncode
+            how = words_of(code if code < 128 else 128 - code)
+            reason = f"node {node.index} ({node.name}) was lost: its agent {how}"
+            return Outcome.of(Failure(Cause.NODE, reason, node.index, log=f"node-{node.index}/agent.log"))
+        if found:
+            return Outcome.of(Failure.from_json(min(found, key=lambda e: e.time).data))
+        log = "node-0/agent.log"
+        return Outcome.of(Failure(Cause.ENGINE, "the agents ended without a word", 0, log=log))
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        reason = next(
+            (e.data.get("reason", "") for e in self.run.events() if e.kind is Kind.STOP_REQUESTED), ""
+        )
+        self._stop = Failure(Cause.STOP, reason or f"stopped by {signal.Signals(number).name}")
+
+
+def _inner(read: int) -> int | None:
+    """What bubblewrap says of the process it started, within five seconds."""
+    data = b""
+    deadline = time.monotonic() + 5.0
+    try:
+        while b"}" not in data and (left := deadline - time.monotonic()) > 0:
+            if not select.select([read], [], [], left)[0]:
+                break
+            piece = os.read(read, 4096)
+            if not piece:
+                break
+            data += piece
+        found = json.loads(data)["child-pid"]
+        return int(found)
+    except (ValueError, KeyError):
+        return None
+    finally:
+        os.close(read)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def main() -> int:
+    run = RunDirectory(Path(sys.argv[1]))
+    os.truncate(run.alive_path, 0)
+    os.write(int(sys.argv[2]), str(os.getpid()).encode())
+    task = json.loads(sys.stdin.buffer.readline())
+    plan = Plan.from_json(run.plan_json())
+    outcome = Driver(run, plan, task).drive()
+    run.write(
+        "result.json", json.dumps({"run": run.id, **outcome.to_json()}, indent=2, ensure_ascii=False) + "\n"
+    )
+    saved = outcome.failure is None or outcome.failure.cause is not Cause.STAGING
+    if saved:
+        shutil.rmtree(task["scratch"], ignore_errors=True)
+    run.append(Kind.FINISHED, **outcome.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Plan: for every node its environment, files, names and processes. Data only, printable.
+
+What all nodes share is held once, so a plan's size grows with the number of
+ranks and not with its square. Agents read it back on the nodes, so this
+imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Env = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlan:
+    """One process of a node. `name` is also its log's: `rank-3` writes `rank-3.log`."""
+
+    name: str
+    argv: tuple[str, ...]
+    cwd: str
+    env: Env = field(default_factory=dict)
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """A file that exists on the node before its processes start."""
+
+    path: str
+    content: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A tree to bring to the node (`source` is elsewhere) or to take away from it.
+
+    `every` is the pause in seconds between uploads while the job runs; 0 means only at the end.
+    """
+
+    name: str
+    source: str
+    target: str
+    every: float = 0.0
+    predownload: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What happens on one node."""
+
+    index: int
+    name: str
+    address: str
+    coordinator: tuple[str, int]
+    work_dir: str
+    private: tuple[tuple[str, str], ...]
+    """Directories of the node's own: (path seen by processes, folder below the node's scratch)."""
+    env: Env
+    files: tuple[FilePlan, ...]
+    code: Transfer | None
+    inputs: tuple[Transfer, ...]
+    outputs: tuple[Transfer, ...]
+    pre_start: tuple[str, ...]
+    processes: tuple[ProcessPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole run: what is common, then each node."""
+
+    run: str
+    launcher: str
+    contract: str
+    kind: str
+    emulated: bool
+    isolated: bool
+    size: int
+    image: str | None
+    env: Env
+    files: tuple[FilePlan, ...]
+    hosts: tuple[tuple[str, tuple[str, ...]], ...]
+    secrets: tuple[str, ...]
+    grace: float
+    timeout: float | None
+    memory: int | None
+    notes: tuple[str, ...]
+    nodes: tuple[NodePlan, ...]
+
+    @property
+    def hosts_file(self) -> str:
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
+        lines += [f"{address} {' '.join(names)}" for address, names in self.hosts]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return _plain(self)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Plan:
+        """The plan again; raises KeyError or TypeError when `data` is no plan."""
+        rest = {k: v for k, v in data.items() if k not in ("nodes", "files", "hosts", "secrets", "notes")}
+        return cls(
+            **rest,
+            files=_files(data["files"]),
+            hosts=tuple((address, tuple(names)) for address, names in data["hosts"]),
+            secrets=tuple(data["secrets"]),
+            notes=tuple(data["notes"]),
+            nodes=tuple(node_from_json(node) for node in data["nodes"]),
+        )
+
+
+def node_from_json(data: dict[str, Any]) -> NodePlan:
+    """One node's part of a plan."""
+    return NodePlan(
+        index=data["index"],
+        name=data["name"],
+        address=data["address"],
+        coordinator=(data["coordinator"][0], data["coordinator"][1]),
+        work_dir=data["work_dir"],
+        private=tuple((seen, folder) for seen, folder in data["private"]),
+        env=data["env"],
+        files=_files(data["files"]),
+        code=Transfer(**data["code"]) if data["code"] else None,
+        inputs=tuple(Transfer(**item) for item in data["inputs"]),
+        outputs=tuple(Transfer(**item) for item in data["outputs"]),
+        pre_start=tuple(data["pre_start"]),
+        processes=tuple(ProcessPlan(**(item | {"argv": tuple(item["argv"])})) for item in data["processes"]),
+    )
+
+
+def _files(items: list[dict[str, Any]]) -> tuple[FilePlan, ...]:
+    return tuple(FilePlan(**item) for item in items)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}

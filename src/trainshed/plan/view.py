@@ -1,0 +1,74 @@
+"""What launchers and contracts may see while a plan is made: the job, the topology, the site.
+
+They get this and return plain values; they never see one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from trainshed.plan.topology import Node, Topology, World
+from trainshed.spec.kinds import Mode
+
+if TYPE_CHECKING:
+    from trainshed.spec.job import JobSpec
+
+
+@dataclass(frozen=True)
+class Site:
+    """What an engine promises of its nodes.
+
+    `isolated`: every node has a file system view of its own, so a contract's
+    absolute paths (/cache, /home/work) exist just as written. Otherwise they
+    are moved below the node's folder in `scratch`.
+    """
+
+    python: str
+    search_path: str
+    scratch: str
+    library: str
+    """The folder of modules given to scripts (moxing, …), as nodes see it."""
+    isolated: bool = True
+    cpus: int = 1
+    user: str = "trainshed"
+    team: str = "default"
+    emulate: bool = False
+    store: Mapping[str, str] = field(default_factory=dict)
+    """Variables that lead a script to the object store: endpoint, never a key."""
+
+    def path(self, node: Node, path: str) -> str:
+        """Where a contract's absolute path is found on that node."""
+        return path if self.isolated else f"{self.scratch}/node-{node.index}{path}"
+
+
+@dataclass(frozen=True)
+class View:
+    """One job on one topology at one site."""
+
+    run: str
+    job: JobSpec
+    topology: Topology
+    site: Site
+
+    @cached_property
+    def _worlds(self) -> tuple[World, ...]:
+        return tuple(self.topology.worlds(self.job.mode))
+
+    def world(self, node: Node) -> World:
+        return self._worlds[node.index if self.job.mode is Mode.SINGLE_SERVER else 0]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie on a node under a contract; paths as the contract writes them."""
+
+    home: str
+    code: str
+    work: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    private: tuple[str, ...] = ()
+    """Further directories that belong to this node alone, besides home, /tmp and /cache."""

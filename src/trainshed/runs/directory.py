@@ -1,0 +1,140 @@
+"""The run directory: the truth about a run. Everything that shows a run reads this.
+
+job.yaml  plan.json  events.jsonl  result.json  alive.lock
+node-<i>/events.jsonl  rank-<r>.log  metrics.jsonl  agent.log  alive.lock
+outputs/<name>/        outputs without a target of their own
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainshed.errors import NotFoundError, UsageError
+from trainshed.runs import events
+from trainshed.runs.events import Event, Kind
+
+_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+
+
+def home() -> Path:
+    """Trainshed's own folder: $TRAINSHED_HOME, or ~/.trainshed."""
+    return Path(os.environ.get("TRAINSHED_HOME") or Path.home() / ".trainshed").resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """One run's folder."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def events_path(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def alive_path(self) -> Path:
+        return self.path / "alive.lock"
+
+    def node(self, index: int) -> Path:
+        return self.path / f"node-{index}"
+
+    def node_indexes(self) -> list[int]:
+        found = (p.name.removeprefix("node-") for p in self.path.glob("node-*"))
+        return sorted(int(name) for name in found if name.isdigit())
+
+    def append(self, kind: Kind, /, **data: Any) -> Event:
+        return events.append(self.events_path, kind, **data)
+
+    def events(self) -> Iterator[Event]:
+        return events.read(self.events_path)
+
+    def node_events(self, index: int) -> Iterator[Event]:
+        return events.read(self.node(index) / "events.jsonl")
+
+    def log(self, node: int, process: str) -> Path:
+        return self.node(node) / f"{process}.log"
+
+    def plan_json(self) -> dict[str, Any]:
+        try:
+            data = json.loads((self.path / "plan.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            raise NotFoundError(f"run {self.id} has no readable plan", "it was not planned yet") from None
+        assert isinstance(data, dict)
+        return data
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
+        target = self.path / name
+        part = target.with_name(f".{target.name}.{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """All runs below one home."""
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> Runs:
+        return cls(home() / "runs")
+
+    def create(self, name: str) -> RunDirectory:
+        """A fresh folder, named so that people recognise it and no two are alike."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        self.root.mkdir(parents=True, exist_ok=True)
+        for _ in range(100):
+            path = self.root / f"{name}-{stamp}-{secrets.token_hex(2)}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return RunDirectory(path)
+        raise UsageError(
+            f"{self.root}: no free name for a run of {name}", "remove old runs with `trainshed rm`"
+        )
+
+    def all(self) -> list[RunDirectory]:
+        """Every run, newest first."""
+        if not self.root.is_dir():
+            return []
+        found = [(p.stat().st_mtime, p) for p in self.root.iterdir() if (p / "events.jsonl").exists()]
+        stamps = {p: _submitted(p) or t for t, p in found}
+        return [RunDirectory(p) for p in sorted(stamps, key=lambda p: (stamps[p], p.name), reverse=True)]
+
+    def find(self, text: str) -> RunDirectory:
+        """The run of that id, or the newest whose id begins with the text (`last`: the newest of all)."""
+        if text != "last" and not _RUN_ID.match(text):
+            raise UsageError(f"run {text!r} is no run id", "`trainshed ps -a` lists the runs")
+        exact = self.root / text
+        if text != "last" and (exact / "events.jsonl").exists():
+            return RunDirectory(exact)
+        for run in self.all():
+            if text == "last" or run.id.startswith(text):
+                return run
+        raise NotFoundError(f"no run is called {text!r}", "`trainshed ps -a` lists the runs")
+
+    def remove(self, run: RunDirectory) -> None:
+        """Delete a run's folder; it disappears from listings first."""
+        grave = self.root / f".removed-{run.id}"
+        run.path.rename(grave)
+        shutil.rmtree(grave, ignore_errors=True)
+
+
+def _submitted(path: Path) -> float | None:
+    first = next(events.read(path / "events.jsonl"), None)
+    return first.time if first else None

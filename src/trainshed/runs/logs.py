@@ -1,0 +1,130 @@
+"""Reading the logs of a run's processes, finished or growing.
+
+What a reader may rely on:
+1. Every line a process wrote is given once, in the order it was written.
+2. Of a line redrawn with carriage returns (a progress bar) only the last
+   drawing is given, and while it is being redrawn at most one a second.
+3. A last line without an end is given when its log has stopped growing for good.
+4. Memory stays bounded: a line longer than 64 KiB is given in pieces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.runs.directory import RunDirectory
+
+_CHUNK = 1 << 18
+_LONGEST = 1 << 16
+_REDRAW = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of one process."""
+
+    node: int
+    process: str
+    text: str
+
+
+class LogReader:
+    """One growing file, read from where the last read ended."""
+
+    def __init__(self, node: int, path: Path) -> None:
+        self.node, self.process, self.path = node, path.stem, path
+        self._offset = 0
+        self._rest = b""
+        self._redrawn = 0.0
+
+    def lines(self, final: bool = False) -> Iterator[Line]:
+        """What has come since the last call; with `final` also an unfinished last line."""
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(self._offset)
+                while chunk := stream.read(_CHUNK):
+                    self._offset += len(chunk)
+                    yield from self._split(chunk)
+        except FileNotFoundError:
+            return
+        if final and self._rest:
+            rest, self._rest = self._rest, b""
+            yield self._line(rest)
+
+    def _split(self, chunk: bytes) -> Iterator[Line]:
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        for line in whole:
+            yield self._line(line)
+        if len(self._rest) > _LONGEST:
+            head, _, tail = self._rest.rpartition(b"\r")
+            if head and len(tail) <= _LONGEST:
+                self._rest = tail
+            else:
+                yield self._line(self._rest)
+                self._rest = b""
+        elif b"\r" in self._rest and time.monotonic() - self._redrawn > _REDRAW:
+            head, _, self._rest = self._rest.rpartition(b"\r")
+            self._redrawn = time.monotonic()
+            if head.strip(b"\r"):
+                yield self._line(head)
+
+    def _line(self, raw: bytes) -> Line:
+        last = raw.rstrip(b"\r").rpartition(b"\r")[2]
+        return Line(self.node, self.process, last.decode("utf-8", "replace"))
+
+
+def tail(path: Path, count: int = 20) -> tuple[str, ...]:
+    """The last lines of a log, reading no more than its last 64 KiB."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - _LONGEST))
+            data = stream.read(_LONGEST)
+    except FileNotFoundError:
+        return ()
+    if size > _LONGEST:
+        data = data.partition(b"\n")[2] or data
+    lines = (line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
+    return tuple(line.decode("utf-8", "replace") for line in lines if line.strip())[-count:]
+
+
+def log_files(run: RunDirectory, rank: int | None = None, node: int | None = None) -> list[tuple[int, Path]]:
+    """The logs of the run's processes, by node and rank; the agents' own are left out."""
+    result = []
+    for index in run.node_indexes():
+        if node is not None and index != node:
+            continue
+        for path in sorted(run.node(index).glob("*.log"), key=_order):
+            if path.stem == "agent" or ".attempt-" in path.name:
+                continue
+            if rank is None or path.stem == f"rank-{rank}":
+                result.append((index, path))
+    return result
+
+
+def follow(
+    run: RunDirectory,
+    ended: Callable[[], bool],
+    rank: int | None = None,
+    node: int | None = None,
+    pause: float = 0.1,
+) -> Iterator[Line]:
+    """Lines as they are written, of logs as they appear, until the run has ended and all is read."""
+    readers: dict[Path, LogReader] = {}
+    while True:
+        last_round = ended()
+        for index, path in log_files(run, rank, node):
+            readers.setdefault(path, LogReader(index, path))
+        for reader in readers.values():
+            yield from reader.lines(final=last_round)
+        if last_round:
+            return
+        time.sleep(pause)
+
+
+def _order(path: Path) -> tuple[int, str]:
+    number = path.stem.rpartition("-")[2]
+    return (int(number) if number.isdigit() else -1, path.stem)

@@ -1,0 +1,168 @@
+"""JobSpec: what a person asked for. Every door to Trainshed makes one, and nothing else.
+
+It holds no decision about machines: which node runs what is the plan's work.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from trainshed.axes import members
+from trainshed.spec.kinds import DeviceKind, Mode, Service
+from trainshed.spec.values import parse_duration, parse_shape, parse_size
+
+Seconds = Annotated[float, BeforeValidator(parse_duration)]
+Bytes = Annotated[int, BeforeValidator(parse_size)]
+Scalar = str | int | float | bool
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SECRET_NAME = re.compile(
+    r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|SECRET_KEY|ACCESS_KEY|PRIVATE_KEY|API_KEY|CREDENTIALS?)$", re.I
+)
+_PASSWORD_IN_URL = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+
+
+class Model(BaseModel):
+    """Base of all parts: immutable, and a key that does not exist is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class Resources(Model):
+    """How many nodes, how many devices on each, and of which kind."""
+
+    nodes: int = Field(1, ge=1, le=65536)
+    devices: int = Field(1, ge=1, le=1024)
+    kind: DeviceKind = DeviceKind.CPU
+    memory: Bytes | None = Field(None, description="limit for the processes of one node together")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_shape(cls, value: Any) -> Any:
+        return parse_shape(value) if isinstance(value, str) else value
+
+    @property
+    def shape(self) -> str:
+        return f"{self.nodes}x{self.devices}"
+
+
+class Channel(Model):
+    """A folder that comes in or goes out, by name: `--<name>=<folder on the node>`."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+    source: str | None = None
+    target: str | None = None
+    access: str = Field("argument", pattern=r"^(argument|env|both)$")
+    predownload: bool = False
+    every: Seconds = Field(30.0, description="how often an output is uploaded while the job runs")
+
+
+class SecretRef(Model):
+    """Where a secret's value is to be found when the job starts; never the value itself."""
+
+    env: str | None = None
+    file: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reference_only(cls, value: Any) -> Any:
+        if not isinstance(value, (dict, SecretRef)):
+            # The value itself must not be repeated by the error, so the input is dropped here.
+            raise ValueError(
+                "a secret is a reference: write {env: VARIABLE} or {file: PATH}, never the value"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> SecretRef:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("write exactly one of env (a variable's name) and file (a path)")
+        return self
+
+
+class JobSpec(Model):
+    """One training job, wherever it will run."""
+
+    name: str = Field(pattern=_NAME)
+    launcher: str = "command"
+    contract: str = "plain"
+    code: str | None = Field(None, description="folder or URL of the code")
+    entry: str | None = Field(None, description="boot file in the code folder, started once per device")
+    command: str | None = Field(None, description="shell command, started once per node")
+    parameters: dict[str, Scalar | list[Scalar] | None] = Field(default_factory=dict)
+    inputs: tuple[Channel, ...] = ()
+    outputs: tuple[Channel, ...] = ()
+    log_url: str | None = None
+    resources: Resources = Field(default_factory=Resources)  # type: ignore[arg-type]
+    image: str | None = None
+    environment: str | None = Field(None, description="Python environment: a name or a path")
+    env: dict[str, str] = Field(default_factory=dict)
+    secrets: dict[str, SecretRef] = Field(default_factory=dict)
+    pre_start: str | None = Field(
+        None, description="script in the code folder, sourced before the ranks start"
+    )
+    services: tuple[Service, ...] = ()
+    mode: Mode = Mode.DISTRIBUTED
+    options: dict[str, Scalar] = Field(default_factory=dict, description="switches of the chosen contract")
+    priority: int = Field(100, ge=1, le=1000)
+    preemptible: bool = False
+    retries: int = Field(0, ge=0, le=100)
+    timeout: Seconds | None = None
+    grace: Seconds = 5.0
+
+    @field_validator("launcher")
+    @classmethod
+    def _launcher_exists(cls, value: str) -> str:
+        return _member("launcher", value)
+
+    @field_validator("contract")
+    @classmethod
+    def _contract_exists(cls, value: str) -> str:
+        return _member("contract", value)
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _env_is_text(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: _env_text(v) for k, v in value.items()}
+
+    @field_validator("env", "secrets")
+    @classmethod
+    def _names_of_variables(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, content in value.items():
+            if not _VARIABLE.match(name):
+                raise ValueError(f"{name!r} is no variable name: use letters, digits and _")
+            if isinstance(content, str) and (_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(content)):
+                # Only the name is repeated: the value may be a secret.
+                raise ValueError(
+                    f"{name} looks like a secret, and env is recorded: write secrets: {{{name}: {{env: {name}}}}}"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _one_program(self) -> JobSpec:
+        if (self.entry is None) == (self.command is None):
+            raise ValueError("write exactly one of entry (a boot file) and command (a shell line)")
+        both = {c.name for c in self.inputs} & {c.name for c in self.outputs}
+        names = [c.name for c in (*self.inputs, *self.outputs)]
+        if both or len(set(names)) != len(names):
+            raise ValueError(f"inputs and outputs: a name is used twice: {', '.join(sorted(names))}")
+        return self
+
+
+def _member(axis: Any, value: str) -> str:
+    names = members(axis)
+    if value not in names:
+        raise ValueError(f"no {axis} of that name; there are {', '.join(names)}")
+    return value
+
+
+def _env_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else value
