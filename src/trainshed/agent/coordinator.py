@@ -39,6 +39,8 @@ class Limits:
 class _Peer:
     channel: Channel
     seen: float = field(default_factory=time.monotonic)
+    card: Message | None = None
+    """What the node wants all others to know of it before they start."""
     ready: bool = False
     done: bool = False
     closed: bool = False
@@ -133,6 +135,11 @@ class Coordinator(threading.Thread):
 
     def _handle(self, index: int, peer: _Peer, message: Message) -> None:
         match message.get("type"):
+            case "card":
+                peer.card = message["card"]
+                if not self._failure and all(self._all("card")):
+                    cards = [self._peers[i].card for i in range(len(self._names))]
+                    self._broadcast({"type": "cards", "cards": cards})
             case "ready":
                 peer.ready = True
                 if not self._going and not self._failure and all(self._all("ready")):

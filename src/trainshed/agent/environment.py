@@ -24,6 +24,17 @@ def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], folder: Path) -
     return env | dict(plan.env) | dict(node.env) | dict(secrets)
 
 
+def adopt_store(plan: Plan, secrets: Mapping[str, str]) -> None:
+    """The agent reaches the same object store as the job, with the same keys."""
+    os.environ.update(
+        {
+            name: value
+            for name, value in {**plan.env, **secrets}.items()
+            if name.startswith(("AWS_", "OBS_", "S3_"))
+        }
+    )
+
+
 def write_files(files: tuple[FilePlan, ...], place: Place) -> None:
     """The files of the plan, whole and with their modes."""
     for item in files:

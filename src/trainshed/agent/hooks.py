@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from trainshed.agent.masking import Log
 from trainshed.agent.place import Place
 from trainshed.errors import TrainshedError
 
@@ -18,17 +19,25 @@ class HookError(TrainshedError):
     code = "hook"
 
 
-def source(script: str, env: dict[str, str], folder: Path, place: Place) -> None:
-    """Run the hook in its folder and take over the environment it leaves behind.
+_PYTHON = """
+import os, runpy, sys
+script, left = sys.argv[1:]
+sys.argv[:] = [script]
+try:
+    runpy.run_path(script, run_name="__main__")
+finally:
+    with open(left, "wb") as stream:
+        stream.write(b"\\0".join(name + b"=" + value for name, value in os.environb.items()))
+"""
 
-    A Python hook cannot change its parent's environment; it is run and its exit code counts.
-    """
+
+def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str = "") -> None:
+    """Run the hook in `folder` (its own by default) and take over the environment it leaves behind."""
     path = Path(script)
+    wanted = Path(place.real(f"{env['TMPDIR']}/.pre-start.env"))
     if path.suffix == ".py":
-        argv, wanted = ["python", str(path)], None
+        argv = ["python", "-c", _PYTHON, str(path), str(wanted)]
     else:
-        seen = f"{env['TMPDIR']}/.pre-start.env"
-        wanted = Path(place.real(seen))
         # `source` by its full path: $0 stays bash, as on the platforms that define this hook.
         argv = [
             "/bin/bash",
@@ -38,14 +47,14 @@ def source(script: str, env: dict[str, str], folder: Path, place: Place) -> None
             str(path),
             str(wanted),
         ]
-    with (folder / "pre-start.log").open("ab") as log:
+    with log.stream as out:
         process = subprocess.Popen(
             argv,
-            cwd=path.parent,
+            cwd=folder or path.parent,
             env=env,
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=out,
+            stderr=out,
             start_new_session=True,
         )
         try:
@@ -55,7 +64,7 @@ def source(script: str, env: dict[str, str], folder: Path, place: Place) -> None
             raise HookError(f"{path.name} did not end within {_LIMIT:.0f} s") from None
     if code != 0:
         raise HookError(f"{path.name} exited with {code}")
-    if wanted is not None and wanted.exists():
+    if wanted.exists():
         for entry in wanted.read_bytes().split(b"\0"):
             name, sep, value = entry.decode("utf-8", "surrogateescape").partition("=")
             if sep and name not in ("_", "SHLVL", "PWD", "OLDPWD"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 from trainshed.agent.wire import Channel, Message, WireError
 
@@ -19,8 +20,13 @@ class Link:
         self._last = time.monotonic()
 
     @classmethod
-    def open(cls, address: tuple[str, int], node: int, secret: bytes, limit: float) -> Link:
-        """Reach the coordinator within `limit` seconds; WireError names the address that did not answer."""
+    def open(
+        cls, address: tuple[str, int], node: int, secret: bytes, limit: float, check: Callable[[], object]
+    ) -> Link:
+        """Reach the coordinator within `limit` seconds; WireError names the address that did not answer.
+
+        `check` is called between tries and may raise to end them.
+        """
         deadline = time.monotonic() + limit
         pause = 0.01
         while True:
@@ -37,6 +43,7 @@ class Link:
                     raise WireError(
                         f"cannot reach the coordinator at {where} within {limit:.0f} s: {error}"
                     ) from None
+                check()
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.5)
 

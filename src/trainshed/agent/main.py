@@ -15,22 +15,26 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainshed.agent import environment, hooks, processes, staging
+from trainshed.agent import environment, hooks, processes, requirements, staging
 from trainshed.agent.coordinator import Coordinator, Limits
 from trainshed.agent.handover import Handover, read_handover
+from trainshed.agent.joined import JoinedLog
 from trainshed.agent.link import Link
+from trainshed.agent.masking import Log, open_log
 from trainshed.agent.metering import Meter
 from trainshed.agent.place import Place
+from trainshed.agent.ssh import Card, Ssh
 from trainshed.agent.uploads import Uploads
 from trainshed.agent.wire import WireError
 from trainshed.errors import TrainshedError
-from trainshed.plan.model import NodePlan, Plan, Transfer
+from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer
 from trainshed.runs import events, locks
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
@@ -65,6 +69,7 @@ class Agent:
         self._link: Link | None = None
         self._selector = selectors.DefaultSelector()
         self._running: list[processes.Running] = []
+        self._cards: list[Card] | None = None
         self._going = self._finishing = self._failed = False
         self._signalled = ""
         self._orphaned: float | None = None
@@ -73,6 +78,7 @@ class Agent:
         self._meter = Meter(self.folder / "metrics.jsonl", DeviceKind(plan.kind))
         outputs = tuple(replace(item, source=self.place.real(item.source)) for item in node.outputs)
         self._uploads = Uploads(outputs, run, len(plan.nodes), node.index)
+        self._joined = JoinedLog(run, node, node.log) if node.log else None
 
     def serve(self) -> int:
         """Bring the node through the run. 0 when its part ended well."""
@@ -91,8 +97,15 @@ class Agent:
             return self._close()
         except Stop as stop:
             return self._close(stop)
-        except WireError as error:
-            self._fail(Cause.NODE, str(error))
+        except (WireError, OSError) as error:
+            self._fail(Cause.NODE, f"node {self.node.index} ({self.node.name}): {error}")
+            return self._close(Stop(str(error), 5.0))
+        except Exception as error:  # a mistake of ours: the run must still end and say so
+            traceback.print_exc()
+            self._fail(
+                Cause.NODE,
+                f"agent of node {self.node.index}: {error!r} (see its agent.log)",
+            )
             return self._close(Stop(str(error), 5.0))
 
     def _open(self) -> None:
@@ -105,7 +118,7 @@ class Agent:
             self._coordinator.start()
         began = time.monotonic()
         self._link = Link.open(
-            self.node.coordinator, self.node.index, self._secret, self.given.register_limit
+            self.node.coordinator, self.node.index, self._secret, self.given.register_limit, self._check
         )
         self._selector.register(self._link.channel, selectors.EVENT_READ, "coordinator")
         self._phase("prepare", began)
@@ -116,57 +129,92 @@ class Agent:
         if node.code:
             self._in_background("fetch code", Cause.STAGING, partial(self._fetch, (node.code,)))
         self._in_background("write files", Cause.STAGING, self._write_files)
-        for script in node.pre_start:
+        if self._joined:
+            self._joined.start()
+        for listing in filter(self._exists, node.requirements):
+            log = self._log("pre-start.log")
             self._in_background(
-                "pre-start", Cause.HOOK, partial(hooks.source, script, env, self.folder, self.place)
+                "install requirements",
+                Cause.HOOK,
+                partial(requirements.install, listing, env, log, self.place),
+            )
+        found = [(script, node.hook_dir) for script in filter(self._exists, node.hooks)]
+        for script, folder in [(script, "") for script in node.pre_start] + found:
+            log = self._log("pre-start.log")
+            self._in_background(
+                "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.place, folder)
             )
         if node.inputs:
             self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs))
         self._in_background("prepare outputs", Cause.STAGING, self._uploads.prepare)
+        if self.plan.ssh:
+            self._start_ssh(env)
         self._send({"type": "ready"})
         began = time.monotonic()
         self._pump_until(lambda: self._going)
         self._phase("barrier", began)
         began = time.monotonic()
-        self._start(env)
+        for plan in self.node.processes:
+            self._start(plan, env)
         self._uploads.start()
-        self._pump_until(lambda: all(item.process.returncode is not None for item in self._running))
+        awaited = [item.process for item in self._running if not item.plan.helper]
+        self._pump_until(lambda: all(process.returncode is not None for process in awaited))
         self._send({"type": "done"})
         self._pump_until(lambda: self._finishing)
         self._phase("run", began)
+
+    def _exists(self, path: str) -> bool:
+        return Path(self.place.real(path)).is_file()
+
+    def _log(self, name: str) -> Log:
+        return open_log(self.folder / name, self.given.secrets.values())
 
     def _fetch(self, transfers: tuple[Transfer, ...]) -> None:
         for item in transfers:
             staging.fetch(replace(item, target=self.place.real(item.target)))
 
     def _write_files(self) -> None:
-        for seen, _ in self.node.private:
+        for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
             Path(self.place.real(seen)).mkdir(parents=True, exist_ok=True)
-        environment.write_files((*self.plan.files, *self.node.files), self.place)
+        common = tuple(replace(item, path=self.node.placed(item.path)) for item in self.plan.files)
+        environment.write_files((*common, *self.node.files), self.place)
 
-    def _start(self, env: dict[str, str]) -> None:
-        for plan in self.node.processes:
-            log = self.folder / f"{plan.name}.log"
-            mine = env | dict(plan.env)
-            argv = self.place.enter(plan.argv, plan.cwd, mine)
-            try:
-                item = processes.start(plan, mine, log, argv, self.place.real(plan.cwd))
-            except OSError as error:
-                self._fail(
-                    Cause.RANK, f"{plan.name} cannot be started: {error}", process=plan.name, exit_code=127
-                )
-                raise Stop("a process could not be started", self.plan.grace) from None
-            events.append(self._events, Kind.STARTED, process=plan.name, pid=item.process.pid)
-            self._running.append(item)
-            self._selector.register(item.handle, selectors.EVENT_READ, item)
+    def _start_ssh(self, env: dict[str, str]) -> None:
+        """Exchange public keys with all nodes, then let them in."""
+        ssh = Ssh(self.plan, self.node, self.place)
+        self._in_background("make keys", Cause.STAGING, ssh.make_keys)
+        self._send({"type": "card", "card": ssh.card})
+        self._pump_until(lambda: self._cards is not None)
+        self._in_background("configure ssh", Cause.STAGING, partial(ssh.configure, self._cards or (), env))
+        self._start(ssh.process(), env)
+        self._in_background("start ssh", Cause.STAGING, ssh.await_listening)
+
+    def _start(self, plan: ProcessPlan, env: dict[str, str]) -> None:
+        log = self._log(f"{plan.name}.log")
+        mine = env | dict(plan.env)
+        argv = self.place.enter(plan.argv, plan.cwd, mine)
+        try:
+            item = processes.start(plan, mine, log, argv, self.place.real(plan.cwd))
+        except OSError as error:
+            self._fail(
+                Cause.RANK, f"{plan.name} cannot be started: {error}", process=plan.name, exit_code=127
+            )
+            raise Stop("a process could not be started", self.plan.grace) from None
+        events.append(self._events, Kind.STARTED, process=plan.name, pid=item.process.pid)
+        self._running.append(item)
+        self._selector.register(item.handle, selectors.EVENT_READ, item)
 
     def _close(self, stop: Stop | None = None) -> int:
         """Stop what runs, save what was written, take leave."""
         began = time.monotonic()
         grace = min(stop.grace if stop else self.plan.grace, self.plan.grace)
         processes.stop_all(self._running, grace, self._pump_quietly)
+        for item in self._running:
+            item.log.settle()
         self._uploads.stop()
         problem = self._save()
+        if self._joined and (unsaved := self._joined.finish()):
+            events.append(self._events, Kind.NOTE, text=unsaved)
         self._phase("upload", began)
         self._meter.stop()
         if problem:
@@ -244,11 +292,14 @@ class Agent:
             self._signalled = ""
         if self._orphaned and time.monotonic() > self._orphaned:
             self._orphaned = None
-            raise Stop("the driver is gone", 5.0)
+            raise Stop("the driver said so, or is gone", 5.0)
         if self.plan.memory and self._meter.memory > self.plan.memory and not self._failed:
             self._fail(
                 Cause.MEMORY, environment.memory_words(self.node, self._meter.memory, self.plan.memory)
             )
+
+    def _check(self) -> None:
+        self._pump(0)
 
     def _pump_quietly(self, wait: float) -> None:
         """As _pump, while already stopping: further bad news changes nothing."""
@@ -264,7 +315,6 @@ class Agent:
             return
         if not data:
             self._selector.unregister(sys.stdin)
-            self._orphaned = time.monotonic() + _ORPHANED
             failure = Failure(Cause.DRIVER, "the run's driver process is gone (it was killed)")
         else:
             failure = Failure(
@@ -272,6 +322,8 @@ class Agent:
             )
         if self._coordinator:
             self._coordinator.request_stop(failure)
+        elif self._orphaned is None:
+            self._orphaned = time.monotonic() + _ORPHANED
 
     def _hear_coordinator(self) -> None:
         assert self._link
@@ -286,6 +338,8 @@ class Agent:
             raise Stop(reason, 5.0) from None
         for message in messages:
             match message["type"]:
+                case "cards":
+                    self._cards = message["cards"]
                 case "go":
                     self._going = True
                 case "finish":
@@ -299,9 +353,10 @@ class Agent:
     def _ended(self, item: processes.Running) -> None:
         self._selector.unregister(item.handle)
         code = item.process.wait()
+        item.log.settle()
         os.close(item.handle)
         events.append(self._events, Kind.EXITED, process=item.plan.name, returncode=code)
-        if code == 0:
+        if code == 0 or (item.plan.helper and self._finishing):
             return
         where = f"{item.plan.name.replace('-', ' ')} on node {self.node.index} ({self.node.name})"
         reason = f"{where} {words_of(code)}"
@@ -313,7 +368,7 @@ class Agent:
             reason,
             process=item.plan.name,
             exit_code=exit_code_of(code),
-            last_lines=tail(item.log),
+            last_lines=tail(item.log.path),
         )
 
     def _fail(self, cause: Cause, reason: str, **details: Any) -> None:
@@ -364,6 +419,7 @@ def main() -> int:
     given = read_handover(options.handover)
     run = RunDirectory(options.run)
     plan = Plan.from_json(run.plan_json())
+    environment.adopt_store(plan, given.secrets)
     return Agent(run, plan, plan.nodes[options.node], given).serve()
 
 

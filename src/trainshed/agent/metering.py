@@ -32,7 +32,8 @@ class Meter(threading.Thread):
 
     def stop(self) -> None:
         self._over.set()
-        self.join(2.0)
+        if self.is_alive():
+            self.join(2.0)
 
     def run(self) -> None:
         import psutil

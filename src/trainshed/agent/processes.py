@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainshed.agent.masking import Log
 from trainshed.plan.model import ProcessPlan
 
 _PR_SET_PDEATHSIG = 1
@@ -29,7 +30,7 @@ class Running:
     plan: ProcessPlan
     process: subprocess.Popen[bytes]
     handle: int
-    log: Path
+    log: Log
 
 
 def adopt_orphans() -> None:
@@ -37,20 +38,20 @@ def adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start(plan: ProcessPlan, env: Mapping[str, str], log: Path, argv: Sequence[str], cwd: str) -> Running:
+def start(plan: ProcessPlan, env: Mapping[str, str], log: Log, argv: Sequence[str], cwd: str) -> Running:
     """Start one process with its log as standard output and error.
 
-    The process writes to the file itself: nothing stands between that could
-    slow it down, or lose lines when it is killed.
+    The log's stream is the file itself wherever possible: then nothing stands between
+    that could slow the process down, or lose lines when it is killed.
     """
     Path(cwd).mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as stream:
+    with log.stream:
         process = subprocess.Popen(
             argv,
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.DEVNULL,
-            stdout=stream,
+            stdout=log.stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_die_with_agent,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainshed.agent import devices as machine
 from trainshed.agent import sandbox
+from trainshed.engines._driving import LIBRARY, python_of, visible, writable
 from trainshed.engines.base import Check, Engine, Preview, Request, Status, as_options, resolve_secrets
 from trainshed.engines.local import container, leases
 from trainshed.errors import RefusedError, UsageError
@@ -29,12 +30,10 @@ from trainshed.plan.view import Site
 from trainshed.runs import locks
 from trainshed.runs.directory import RunDirectory, Runs, home
 from trainshed.runs.events import Kind
-from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind
 from trainshed.spec.load import dump_job
 
 _OPTIONS = {"isolation": "sandbox, plain, or auto (sandbox where it works)"}
-LIBRARY = Path(__file__).resolve().parents[2] / "contracts" / "site"
 
 
 class LocalEngine(Engine):
@@ -113,7 +112,7 @@ class LocalEngine(Engine):
     def _plan(self, request: Request, hosts: Sequence[Host], run: str) -> Plan:
         job = request.job
         site = Site(
-            python=_python(job),
+            python=python_of(job),
             search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
             scratch=str(_scratch(run)),
             library=str(LIBRARY),
@@ -166,8 +165,8 @@ class LocalEngine(Engine):
             "attempts": request.job.retries + 1,
             "isolation": self._isolation(request),
             "scratch": str(_scratch(run.id)),
-            "visible": _visible(request.job),
-            "writable": _writable(request.job, run),
+            "visible": visible(request.job),
+            "writable": writable(request.job, run),
         }
         try:
             with (run.path / "driver.log").open("ab") as log:
@@ -201,36 +200,6 @@ def _leased_kind(request: Request) -> DeviceKind:
 
 def _scratch(run: str) -> Path:
     return home() / "scratch" / run
-
-
-def _python(job: JobSpec) -> str:
-    if job.image:
-        return "python3"
-    if job.environment is None:
-        return sys.executable
-    from trainshed.environments import resolve
-
-    return str(resolve(job.environment).python)
-
-
-def _visible(job: JobSpec) -> list[str]:
-    """What a node must see to work at all: Trainshed, the interpreters, the job's own local sources."""
-    paths = [str(LIBRARY.parents[2]), sys.prefix, sys.base_prefix, sys.exec_prefix]
-    paths += [str(Path(path).resolve()) for path in sys.path if path and Path(path).is_dir()]
-    python = Path(_python(job))
-    if python.is_absolute():
-        paths += [str(python.parents[1]), str(python.resolve().parents[1])]
-    for source in (job.code, *(channel.source for channel in job.inputs)):
-        if source and "://" not in source:
-            paths.append(source)
-    return list(dict.fromkeys(paths))
-
-
-def _writable(job: JobSpec, run: RunDirectory) -> list[str]:
-    targets = [c.target for c in job.outputs if c.target and "://" not in c.target]
-    for target in targets:
-        Path(target).mkdir(parents=True, exist_ok=True)
-    return [str(run.path), *targets]
 
 
 def _remedy(why_not: str) -> str:

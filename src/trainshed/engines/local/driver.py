@@ -134,9 +134,12 @@ class Driver:
                     continue
                 living -= 1
                 self._bury(key.data)
+                if key.data.process.returncode not in (0, 1):
+                    self._tell(_lost(key.data))
                 deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
             if self._stop and not told:
-                told = self._tell(self._stop)
+                told = True
+                self._tell(self._stop)
                 deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
             if deadline and time.monotonic() > deadline:
                 for agent in self._agents:
@@ -155,15 +158,14 @@ class Driver:
             assert agent.process.stdin is not None
             agent.process.stdin.close()
 
-    def _tell(self, failure: Failure) -> bool:
-        """Node 0 passes it to all; if its agent is gone, so are the others soon."""
+    def _tell(self, failure: Failure) -> None:
+        """To every agent: node 0's makes it the run's end, the others wait for its word, but not for ever."""
         line = json.dumps({"cause": failure.cause.value, "reason": failure.reason}).encode() + b"\n"
-        for agent in self._agents[:1]:
+        for agent in self._agents:
             with contextlib.suppress(BrokenPipeError, OSError, ValueError):
                 assert agent.process.stdin is not None
                 agent.process.stdin.write(line)
                 agent.process.stdin.flush()
-        return True
 
     def _outcome(self, began: int) -> Outcome:
         """The coordinator's word; without it the first agent's own; without that, how agents died."""
@@ -173,13 +175,9 @@ class Driver:
         found = [
             e for a in self._agents for e in self.run.node_events(a.node.index) if e.kind is Kind.FAILURE
         ]
-        killed = [a for a in self._agents if a.process.returncode not in (0, 1)]
-        for agent in killed:
-            node = agent.node
-            code = agent.process.returncode
-            how = words_of(code if code < 128 else 128 - code)
-            reason = f"node {node.index} ({node.name}) was lost: its agent {how}"
-            return Outcome.of(Failure(Cause.NODE, reason, node.index, log=f"node-{node.index}/agent.log"))
+        for agent in self._agents:
+            if agent.process.returncode not in (0, 1):
+                return Outcome.of(_lost(agent))
         if found:
             return Outcome.of(Failure.from_json(min(found, key=lambda e: e.time).data))
         log = "node-0/agent.log"
@@ -190,6 +188,13 @@ class Driver:
             (e.data.get("reason", "") for e in self.run.events() if e.kind is Kind.STOP_REQUESTED), ""
         )
         self._stop = Failure(Cause.STOP, reason or f"stopped by {signal.Signals(number).name}")
+
+
+def _lost(agent: _Agent) -> Failure:
+    node, code = agent.node, agent.process.returncode
+    how = words_of(code if code < 128 else 128 - code)
+    reason = f"node {node.index} ({node.name}) was lost: its agent {how}"
+    return Failure(Cause.NODE, reason, node.index, log=f"node-{node.index}/agent.log")
 
 
 def _inner(read: int) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainshed.errors import RefusedError
 from trainshed.plan.topology import Device, Host, ports_needed
@@ -41,8 +41,13 @@ def layout(block: int, nodes: int, devices: Sequence[Sequence[Device]]) -> tuple
     )
 
 
-def take(kind: DeviceKind, nodes: int, devices: Sequence[Sequence[Device]]) -> Lease:
-    """Ports, addresses and (for accelerators) devices, or a refusal that says what is held."""
+def take(
+    kind: DeviceKind, nodes: int, devices: Sequence[Sequence[Device]], address: str | None = None
+) -> Lease:
+    """Ports, addresses and (for accelerators) devices, or a refusal that says what is held.
+
+    With `address` the nodes have that one instead of loopback addresses of their own.
+    """
     sockets: list[socket.socket] = []
     if kind is not DeviceKind.CPU:
         sockets += _devices(kind, devices)
@@ -53,6 +58,8 @@ def take(kind: DeviceKind, nodes: int, devices: Sequence[Sequence[Device]]) -> L
         held = _blocks(block, blocks)
         if held is not None:
             hosts = layout(block, nodes, devices)
+            if address is not None:
+                hosts = tuple(replace(host, address=address) for host in hosts)
             if all(_is_free(host, each) for host in hosts):
                 return Lease(hosts, sockets + held)
             for item in held:

@@ -1,0 +1,139 @@
+"""Runs the programs that make an environment, and says how far they are.
+
+A command writes to a log file kept for whoever must find out why it failed.
+It has a time limit, and nothing it started outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.environments.progress import Progress, ProgressCallback
+from trainshed.errors import TrainshedError
+
+LIMIT_SECONDS = 3600.0
+POLL_SECONDS = 0.5
+_TAIL_BYTES = 16_384
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Whose environment is made, under which lock, where it is logged and who is told."""
+
+    name: str
+    lock: int
+    log: Path
+    report: ProgressCallback
+    started: float
+
+    def tell(self, step: str, detail: str, megabytes: float | None = None) -> None:
+        self.report(Progress(self.name, step, detail, time.monotonic() - self.started, megabytes))
+
+    def run(
+        self,
+        step: str,
+        command: Sequence[str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        detail: Callable[[str], str] = lambda tail: "",
+        measure: Callable[[], float | None] = lambda: None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Runs one command to its end, or raises with the last words it wrote."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            begin = log.tell()
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_clean_variables(variables or {}),
+                cwd=cwd,
+                pass_fds=(self.lock,),
+                start_new_session=True,
+            )
+            try:
+                self._follow(child, step, begin, detail, measure)
+            except BaseException:
+                _end(child)
+                raise
+        if child.returncode != 0:
+            raise TrainshedError(
+                f"environment '{self.name}' could not be made: {step} failed: "
+                f"{_last_words(self._tail(begin))}",
+                f"the whole output is in {self.log}",
+                code="environment",
+            )
+
+    def _follow(
+        self,
+        child: subprocess.Popen[bytes],
+        step: str,
+        begin: int,
+        detail: Callable[[str], str],
+        measure: Callable[[], float | None],
+    ) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while True:
+            try:
+                child.wait(POLL_SECONDS)
+                return
+            except subprocess.TimeoutExpired:
+                pass
+            if time.monotonic() > deadline:
+                raise TrainshedError(
+                    f"environment '{self.name}' could not be made: {step} took over {LIMIT_SECONDS:.0f} s",
+                    f"see {self.log}",
+                    code="environment",
+                )
+            self.tell(step, detail(self._tail(begin)), measure())
+
+    def _tail(self, begin: int) -> str:
+        with self.log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(begin, end - _TAIL_BYTES))
+            return log.read().decode(errors="replace")
+
+
+def pip(*arguments: str, prefix: Path | None = None) -> list[str]:
+    """Trainshed's own pip, working on another environment where a prefix is given."""
+    target = ["--python", str(prefix / "bin" / "python")] if prefix else []
+    return [sys.executable, "-m", "pip", *target, "--no-input", "--disable-pip-version-check", *arguments]
+
+
+def folder_megabytes(folder: Path) -> float:
+    """Room taken on disk. Files may come and go while it counts."""
+    total = 0
+    for root, _, files in os.walk(folder):
+        for file in files:
+            try:
+                total += os.lstat(os.path.join(root, file)).st_blocks * 512  # noqa: PTH118
+            except FileNotFoundError:
+                continue
+    return total / 1e6
+
+
+def _clean_variables(extra: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without what would make Python find other packages or leave modules uncompiled."""
+    dropped = ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+    return {k: v for k, v in os.environ.items() if k not in dropped} | dict(extra)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return " | ".join((errors or lines)[-3:])[:600] or "it said nothing"
