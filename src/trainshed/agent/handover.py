@@ -26,6 +26,8 @@ class Handover:
     """Put before every process: how it enters a container."""
     root: str = ""
     """Where the node's private folders lie for an agent that stays outside its container."""
+    cache: str = ""
+    """Where inputs are kept between runs; empty: they are not."""
     register_limit: float = 120.0
 
     def to_line(self) -> bytes:
@@ -43,7 +45,7 @@ def read_handover(path: str | None) -> Handover:
         return Handover.from_line(Path(path).read_text())
     line = b""
     while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 1 << 16)
+        piece = os.read(sys.stdin.fileno(), 1)  # no further than the line's end: a word to stop may follow
         if not piece:
             raise SystemExit("trainshed agent: started by hand? it is given its task by an engine")
         line += piece

@@ -25,6 +25,7 @@ from typing import Any
 from trainshed.agent import environment, hooks, processes, requirements, staging
 from trainshed.agent.coordinator import Coordinator, Limits
 from trainshed.agent.handover import Handover, read_handover
+from trainshed.agent.inputs import Cache
 from trainshed.agent.joined import JoinedLog
 from trainshed.agent.link import Link
 from trainshed.agent.masking import Log, open_log
@@ -145,7 +146,8 @@ class Agent:
                 "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.place, folder)
             )
         if node.inputs:
-            self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs))
+            cache = Cache(Path(self.given.cache)) if self.given.cache else None
+            self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs, cache))
         self._in_background("prepare outputs", Cause.STAGING, self._uploads.prepare)
         if self.plan.ssh:
             self._start_ssh(env)
@@ -169,9 +171,9 @@ class Agent:
     def _log(self, name: str) -> Log:
         return open_log(self.folder / name, self.given.secrets.values())
 
-    def _fetch(self, transfers: tuple[Transfer, ...]) -> None:
+    def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
-            staging.fetch(replace(item, target=self.place.real(item.target)))
+            staging.fetch(replace(item, target=self.place.real(item.target)), cache)
 
     def _write_files(self) -> None:
         for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
@@ -218,6 +220,7 @@ class Agent:
         self._phase("upload", began)
         self._meter.stop()
         if problem:
+            self.run.append(Kind.UNSAVED, node=self.node.index, problem=problem)
             self._fail(Cause.STAGING, problem)
         self._send_quietly({"type": "closed"})
         if self._coordinator:
@@ -358,7 +361,9 @@ class Agent:
         events.append(self._events, Kind.EXITED, process=item.plan.name, returncode=code)
         if code == 0 or (item.plan.helper and self._finishing):
             return
-        where = f"{item.plan.name.replace('-', ' ')} on node {self.node.index} ({self.node.name})"
+        name = item.plan.name.replace("-", " ") if item.plan.rank is not None else f"the {item.plan.name}"
+        name = "the command" if item.plan.name == f"node-{self.node.index}" else name
+        where = f"{name} on node {self.node.index} ({self.node.name})"
         reason = f"{where} {words_of(code)}"
         if code == -signal.SIGKILL:
             killer = environment.oom_kills() > self._oom_kills

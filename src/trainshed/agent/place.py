@@ -18,7 +18,11 @@ class Place:
     def __init__(self, node: NodePlan, given: Handover, image: str | None) -> None:
         # The longest first: a folder within a folder is found before what holds it.
         self._private = sorted(node.private, key=lambda pair: len(pair[0]), reverse=True)
-        self._root, self._prefix, self._image = given.root, given.prefix, image
+        # All nodes may be given the same handover: a node puts its own number in.
+        number = str(node.index)
+        self._root = given.root.replace("{node}", number)
+        self._prefix = tuple(word.replace("{node}", number) for word in given.prefix)
+        self._image = image
 
     def real(self, path: str) -> str:
         """Where a path of the node lies for the agent."""

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,8 +95,21 @@ def reap(mine: set[int]) -> None:
                 pass
 
 
-def descendants() -> set[int]:
-    """All living processes below this one (ended ones that nobody collected do not count)."""
+def kill_strays(known: set[int], limit: float = 5.0) -> None:
+    """SIGKILL to what this process has adopted: all below it but the `known` children and theirs."""
+    deadline = time.monotonic() + limit
+    while (left := descendants(known)) and time.monotonic() < deadline:
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        reap(known)
+        time.sleep(0.01)
+
+
+def descendants(without: Collection[int] = ()) -> set[int]:
+    """All living processes below this one (ended ones that nobody collected do not count).
+
+    The processes in `without`, and those below them, are left out.
+    """
     children: dict[int, list[int]] = {}
     zombies = set()
     for pid, (state, parent) in _processes():
@@ -107,7 +120,7 @@ def descendants() -> set[int]:
     todo = [os.getpid()]
     while todo:
         for child in children.get(todo.pop(), ()):
-            if child not in found:
+            if child not in found and child not in without:
                 found.add(child)
                 todo.append(child)
     return found - zombies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ def install(listing: str, env: dict[str, str], log: Log, place: Place) -> None:
     words = ["install", "--no-input", "--disable-pip-version-check", "--target", folder, "-r", listing]
     with log.stream as out:
         process = subprocess.Popen(
-            place.enter([*_pip(env, place), *words], env["HOME"], env),
+            place.enter([*_pip(env, place), *words], str(Path(listing).parent), env),
+            cwd=Path(place.real(listing)).parent,
             # The machine's own settings of pip count, not those of the node's empty home.
             env={**os.environ, "TMPDIR": place.real(env["TMPDIR"])},
             stdin=subprocess.DEVNULL,
@@ -43,14 +45,8 @@ def _pip(env: dict[str, str], place: Place) -> list[str]:
     """The pip of the job's Python; ours on its behalf where it has none."""
     if place.enter(["true"], "/", {}) != ["true"]:
         return ["python", "-m", "pip"]
-    python = _which("python", env["PATH"])
+    python = shutil.which("python", path=env["PATH"]) or sys.executable
     found = subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60)
     return (
         [python, "-m", "pip"] if found.returncode == 0 else [sys.executable, "-m", "pip", "--python", python]
     )
-
-
-def _which(name: str, path: str) -> str:
-    import shutil
-
-    return shutil.which(name, path=path) or sys.executable

@@ -79,7 +79,7 @@ class Ssh:
         for port in self._ports:
             while True:
                 try:
-                    socket.create_connection((self._node.address, port), timeout=1.0).close()
+                    _greet((self._node.address, port))
                     break
                 except OSError as error:
                     if time.monotonic() > deadline:
@@ -94,18 +94,8 @@ class Ssh:
         path = self._real / name
         for old in (path, path.with_suffix(".pub")):
             old.unlink(missing_ok=True)
-        argv = [
-            "ssh-keygen",
-            "-q",
-            "-t",
-            "ed25519",
-            "-N",
-            "",
-            "-C",
-            f"node-{self._node.index}",
-            "-f",
-            str(path),
-        ]
+        comment = f"node-{self._node.index}"
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
         try:
             subprocess.run(
                 argv, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_KEYGEN_LIMIT
@@ -122,29 +112,27 @@ class Ssh:
             stream.write(content)
 
     def _client_config(self) -> str:
-        blocks = []
+        blocks: list[str] = []
         everybody: list[str] = []
         for node, (address, names), port in zip(
             self._plan.nodes, self._plan.hosts, self._plan.ssh, strict=True
         ):
             called = [*names, address] if self._is_alone(address) else list(names)
             everybody += called
-            blocks.append(
-                f"Host {' '.join(called)}\n    HostName {address}\n    Port {port}\n    HostKeyAlias {node.name}\n"
-            )
+            own = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
+            blocks += [f"Host {' '.join(called)}", *_settings(own)]
         common = {
             "User": getpass.getuser(),
-            "IdentityFile": f"{self._seen}/id_ed25519",
+            "IdentityFile": f'"{self._seen}/id_ed25519"',
             "IdentitiesOnly": "yes",
-            "UserKnownHostsFile": f"{self._seen}/known_hosts",
+            "UserKnownHostsFile": f'"{self._seen}/known_hosts"',
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "yes",
             "BatchMode": "yes",
             "ConnectTimeout": "30",
             "LogLevel": "ERROR",
         }
-        lines = [f"    {name} {value}" for name, value in common.items()]
-        return "\n".join([*blocks, f"Host {' '.join(everybody)}", *lines]) + "\n"
+        return "\n".join([*blocks, f"Host {' '.join(everybody)}", *_settings(common)]) + "\n"
 
     def _is_alone(self, address: str) -> bool:
         return [node.address for node in self._plan.nodes].count(address) == 1
@@ -154,9 +142,11 @@ class Ssh:
         sftp = next((path for path in _SFTP if Path(path).exists()), None)
         lines = [
             *listen,
-            f"HostKey {self._seen}/host_key",
-            f"AuthorizedKeysFile {self._seen}/authorized_keys",
+            f'HostKey "{self._seen}/host_key"',
+            f'AuthorizedKeysFile "{self._seen}/authorized_keys"',
             f"AllowUsers {getpass.getuser()}",
+            # The login shell starts first, and would read the settings of the user's home on this machine.
+            f'SetEnv HOME="{self._node.home}"',
             f"ForceCommand /bin/bash {shlex.quote(self._seen + '/session')}",
             *([f"Subsystem sftp {sftp}"] if sftp else []),
             *_SERVER,
@@ -176,6 +166,18 @@ def _ports(plan: Plan, node: NodePlan) -> tuple[int, ...]:
 
 def _sshd() -> str | None:
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin")
+
+
+def _greet(address: tuple[str, int]) -> None:
+    """Say hello as a client does, so that sshd does not report a stranger who hung up."""
+    with socket.create_connection(address, timeout=2.0) as connection:
+        connection.sendall(b"SSH-2.0-Trainshed\r\n")
+        if not connection.recv(64).startswith(b"SSH-"):
+            raise ConnectionError("something else answers there")
+
+
+def _settings(values: Mapping[str, str]) -> list[str]:
+    return [f"    {name} {value}" for name, value in values.items()]
 
 
 def _pairs(env: Mapping[str, str]) -> str:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
+from trainshed.agent.inputs import Cache
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import Transfer
 
 
 class StagingError(TrainshedError):
-    """Something could not be fetched or saved; the message says what, and where the rest lies."""
+    """Something could not be fetched or saved; the message says what, and what was saved."""
 
     code = "staging"
 
 
-def fetch(transfer: Transfer) -> None:
-    """Bring a tree (or a file) to the node."""
+def fetch(transfer: Transfer, cache: Cache | None = None) -> None:
+    """Bring a tree (or a file, into the folder) to the node; from the cache if it holds just this content."""
     try:
-        _copy(transfer.source, transfer.target)
+        if cache is None or not cache.provide(transfer.source, transfer.target):
+            copy(transfer.source, transfer.target)
     except (OSError, TrainshedError) as error:
         raise StagingError(f"cannot fetch {transfer.name} from {transfer.source}: {error}") from error
 
@@ -30,19 +31,16 @@ def save(transfer: Transfer, fallback: Path) -> None:
     if not os.path.lexists(transfer.source):
         return
     try:
-        _copy(transfer.source, target)
+        copy(transfer.source, target)
     except (OSError, TrainshedError) as error:
         raise StagingError(f"cannot save output {transfer.name} to {target}: {error}") from error
 
 
-def _copy(source: str, target: str) -> None:
-    if "://" not in source and "://" not in target:
-        if Path(source).is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
-        else:
-            Path(target).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
-        return
-    from trainshed.store import copy
+def copy(source: str, target: str) -> None:
+    """A folder's content into a folder, or a file into it: whole, checked, resumed when done again."""
+    from trainshed import store
 
-    copy(source, target)
+    done = store.copy(source, f"{target.rstrip('/')}/", empty_ok=True)
+    if not done.complete:
+        lost = ", ".join(f"{problem.name} ({problem.reason})" for problem in done.unrepresentable[:3])
+        raise StagingError(f"{len(done.unrepresentable)} files cannot be stored there: {lost}")

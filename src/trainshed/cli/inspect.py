@@ -50,6 +50,8 @@ def show(run: Run, as_json: Json = False) -> None:
     failure = summary.outcome.failure if summary.outcome else None
     for line in failure.last_lines if failure else ():
         print(f"    {line}")
+    if summary.emulated:
+        print("EMULATED on the CPU: times and accuracy say nothing about real devices")
     print(f"engine {summary.engine}, shape {summary.shape}, attempt {summary.attempt}")
     print(f"submitted {clock(summary.submitted)}, ended {clock(summary.ended) or 'not yet'}")
     names = list(dict.fromkeys(name for node in spent.values() for name in node))

@@ -22,6 +22,7 @@ COMMANDS = {
     "stop": ("control", "stop", "Stop a run: SIGTERM, its grace, SIGKILL."),
     "rm": ("control", "rm", "Remove ended runs, or objects by URL."),
     "doctor": ("doctor", "doctor", "Check this machine; say what is missing and how to get it."),
+    "profile": ("profile", "app", "Site profiles of clusters: add, list, show, keys, rm."),
     "env": ("env", "app", "Python environments of the frameworks: create, list, show, rm."),
     "store": ("store", "app", "The embedded object store: up, down, status, users."),
     "cp": ("files", "cp", "Copy files or trees between folders and object stores."),
@@ -31,6 +32,7 @@ COMMANDS = {
     "du": ("files", "du", "Count the objects and bytes below a URL."),
     "ranktable": ("ranktable", "app", "Check, convert and make rank tables and host files."),
     "bench": ("bench", "app", "Run benchmarks: run, check, compare, history, report."),
+    "tester": ("tester", "app", "The organiser's server: receive, check and rank results; send results to it."),
 }
 
 

@@ -15,6 +15,7 @@ from trainshed.cli.common import state_of
 from trainshed.cli.output import prefix, print_json, since
 from trainshed.errors import UsageError
 from trainshed.runs.directory import RunDirectory
+from trainshed.runs.events import Kind
 from trainshed.runs.summary import Summary
 
 Job = Annotated[Path, typer.Argument(help="job.yaml, or the folder that holds it")]
@@ -92,6 +93,9 @@ def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> i
         signal.signal(number, stop)
     if not as_json:
         print(f"run {started.id}", file=sys.stderr)
+        planned = (started.path / "plan.json").exists()  # a queue plans once it has nodes
+        for note in started.plan_json()["notes"] if planned else ():
+            print(f"note: {note}", file=sys.stderr)
     width = 7
     write = sys.stdout.write
     for line in follow(started, lambda: state_of(started).state.is_final):
@@ -111,11 +115,15 @@ def _ending(run: RunDirectory, summary: Summary, seconds: float) -> str:
     """The last words: the first failure leads, with the failing rank's own."""
     failure = summary.outcome.failure if summary.outcome else None
     if failure is None:
-        return f"{summary.state.value} in {seconds:.1f} s; logs and results: {run.path}"
+        emulated = " (EMULATED on the CPU)" if summary.emulated else ""
+        return f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"
     lines = [f"{summary.state.value}: {failure.reason}"]
     lines += [f"    {line}" for line in failure.last_lines]
     if failure.log:
         lines.append(f"  its log: {run.path / failure.log}")
+    told = [e for e in run.events() if e.kind in (Kind.UNSAVED, Kind.NOTE)]
+    notes = [e.data.get("problem") or e.data["text"] for e in told]
+    lines += [f"  {note}" for note in notes if note != failure.reason]
     lines.append(f"  ran {since(summary.submitted, summary.ended)}; all logs: {run.path}")
     return "\n".join(lines)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from trainshed.errors import UsageError
 from trainshed.plan.model import Env, FilePlan
 from trainshed.plan.topology import Node
 from trainshed.plan.view import Layout, View
@@ -15,6 +16,17 @@ class Contract:
     Paths are written as the platform has them; `view.site.path(node, path)`
     says where such a path lies on a node that cannot have it there.
     """
+
+    site: tuple[str, ...] = ()
+    """Folders below contracts/site whose modules the script can import."""
+    options: Mapping[str, str] = {}
+    """The switches a job may set for this contract, each with what it may be."""
+
+    promises_ssh = False
+    """Whether the nodes of a job reach one another by SSH on this platform."""
+
+    def check(self, view: View) -> None:
+        """Refuse, with the reason, a job that this platform would not take."""
 
     def layout(self, view: View) -> Layout:
         """Where home, code, inputs and outputs lie."""
@@ -40,6 +52,10 @@ class Contract:
         """What follows the entry on its command line."""
         return channel_arguments(self.layout(view), view, node) + parameter_arguments(view)
 
+    def command_arguments(self, view: View, node: Node) -> Sequence[str]:
+        """What follows a command. Channels are passed only along with parameters: a command may take none."""
+        return self.arguments(view, node) if view.job.parameters else ()
+
     def rank_dir(self, view: View, node: Node, local: int) -> str:
         """The working directory of one rank."""
         return self.layout(view).work
@@ -50,6 +66,22 @@ class Contract:
 
     def node_files(self, view: View, node: Node) -> Sequence[FilePlan]:
         """Files of one node."""
+        return ()
+
+    def hooks(self, view: View) -> Sequence[str]:
+        """Scripts that are sourced before the ranks start, if they lie beside the boot file."""
+        return ()
+
+    def hook_dir(self, view: View) -> str:
+        """Where such scripts run."""
+        return self.layout(view).code
+
+    def requirements(self, view: View) -> Sequence[str]:
+        """Files in the code folder that list packages to be installed first, if they exist."""
+        return ()
+
+    def notes(self, view: View) -> Sequence[str]:
+        """What the user should be told before the job starts."""
         return ()
 
     def log_name(self, view: View, node: Node) -> str:
@@ -70,10 +102,18 @@ def parameter_arguments(view: View) -> list[str]:
 
 
 def channel_arguments(layout: Layout, view: View, node: Node) -> list[str]:
-    """`--name=folder` for each channel that is passed as an argument."""
+    """`--name=folder` for each channel that is brought to the node and passed as an argument."""
     folders = {**layout.inputs, **layout.outputs}
     return [
         f"--{channel.name}={view.site.path(node, folders[channel.name])}"
         for channel in (*view.job.inputs, *view.job.outputs)
-        if channel.access in ("argument", "both")
+        if channel.name in folders and channel.access in ("argument", "both")
     ]
+
+
+def choice(view: View, name: str, allowed: Sequence[str]) -> str:
+    """The job's setting of a switch, the first of those allowed if it has none."""
+    value = str(view.job.options.get(name, allowed[0]))
+    if value not in allowed:
+        raise UsageError(f"options.{name} is {value!r}", f"use one of {', '.join(allowed)}")
+    return value

@@ -107,6 +107,28 @@ def resolve_secrets(job: JobSpec) -> dict[str, str]:
     return values
 
 
+def store_access(job: JobSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables that lead a job to the object store its URLs name, and the keys, which are secrets.
+
+    Nothing for a job that names no such URL. An embedded store is started if it is the one meant.
+    """
+    import re
+
+    text = job.model_dump_json(
+        include={"code", "command", "parameters", "inputs", "outputs", "log_url", "env"}
+    )
+    found = re.search(r"\b(obs|s3)://", text)
+    if found is None:
+        return {}, {}
+    from trainshed.store import resolve
+
+    every = resolve(found[1]).environment()
+    keys = {
+        name: value for name, value in every.items() if name.endswith(("_KEY_ID", "_ACCESS_KEY", "_TOKEN"))
+    }
+    return {name: value for name, value in every.items() if name not in keys}, keys
+
+
 def as_options(pairs: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
     """Engine options checked against their names; a misspelt one lists all that exist."""
     from trainshed.errors import UsageError

@@ -20,7 +20,7 @@ from trainshed.environments.commands import Maker, folder_megabytes, pip
 from trainshed.environments.locks import held
 from trainshed.environments.progress import Progress, ProgressCallback, silent
 from trainshed.environments.recipes import Recipe, recipe_for
-from trainshed.errors import RefusedError
+from trainshed.errors import RefusedError, TrainshedError
 
 
 def create(name: str, progress: ProgressCallback = silent, *, force: bool = False) -> catalog.Environment:
@@ -35,8 +35,15 @@ def create(name: str, progress: ProgressCallback = silent, *, force: bool = Fals
         prefix = catalog.environments_directory() / name
         if force or not _is_current(recipe, prefix):
             log = wheelhouse.wheelhouse() / "logs" / f"{name}.log"
-            log.unlink(missing_ok=True)
-            _make(recipe, prefix, Maker(name, lock, log, progress, started))
+            try:
+                log.unlink(missing_ok=True)
+                _make(recipe, prefix, Maker(name, lock, log, progress, started))
+            except OSError as error:  # a full disk, a folder deleted meanwhile
+                raise TrainshedError(
+                    f"environment '{name}' could not be made: {error}",
+                    f"check {prefix.parent}, then: trainshed env create {name}",
+                    code="environment",
+                ) from error
     return catalog.resolve(name)
 
 

@@ -97,10 +97,13 @@ class Maker:
             self.tell(step, detail(self._tail(begin)), measure())
 
     def _tail(self, begin: int) -> str:
-        with self.log.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            log.seek(max(begin, end - _TAIL_BYTES))
-            return log.read().decode(errors="replace")
+        try:
+            with self.log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(begin, end - _TAIL_BYTES))
+                return log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return "its log was deleted meanwhile"
 
 
 def pip(*arguments: str, prefix: Path | None = None) -> list[str]:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from trainshed.plan.model import Env
 from trainshed.plan.topology import Node
 from trainshed.plan.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A process beside the ranks. One that runs the entry too is waited for, as a rank is.
+
+    One with a program of its own (`argv`) serves the ranks and is stopped when they are done.
+    """
+
+    name: str
+    env: Env
+    argv: tuple[str, ...] = ()
 
 
 class Launcher:
@@ -16,6 +31,18 @@ class Launcher:
     """
 
     command_on_first = False
+    site: tuple[str, ...] = ()
+    """Folders below contracts/site whose modules the processes can import."""
+    options: Mapping[str, str] = {}
+    """The switches a job may set for this launcher, each with what it may be."""
+
+    def needs_ssh(self, view: View) -> bool:
+        """Whether the framework reaches the other nodes by SSH."""
+        return False
+
+    def common_env(self, view: View) -> Env:
+        """Variables that are the same for all processes of the job."""
+        return {}
 
     def node_env(self, view: View, node: Node) -> Env:
         """Variables for every process of the node."""
@@ -25,8 +52,12 @@ class Launcher:
         """Variables for one rank."""
         return {}
 
-    def helper_env(self, view: View, node: Node) -> dict[str, Env]:
-        """Further processes on the node that run the entry as well: name → variables."""
+    def helpers(self, view: View, node: Node) -> Sequence[Helper]:
+        """Further processes on the node, beside the ranks of an entry."""
+        return ()
+
+    def tools(self, view: View) -> Mapping[str, str]:
+        """Programs put before the system's of the same name, for a command: name → script."""
         return {}
 
     def notes(self, view: View) -> tuple[str, ...]:

@@ -2,23 +2,42 @@
 
 The scheduler is a process of its own on the world's first node and runs the
 same script, so it gets a device as well: scripts read DEVICE_ID before they
-call `init()`. A world of one rank needs no cluster and gets none.
+call `init()`. It is the node's last one, since scripts let the first do what is
+done once (fetch data, clear a folder). A world of one rank needs no cluster.
+
+With `options: {cluster: ranktable}` there is no scheduler: ranks on Ascend meet
+by the rank table that the contract gives. The CPU knows no other way than the
+dynamic cluster, so emulated devices use that.
+
+Inside a command, `msrun train.py` needs no argument: what is missing is filled
+in from the job by a program that stands before msrun.
 """
 
 from __future__ import annotations
 
-from trainshed.launchers.base import Launcher
+from collections.abc import Mapping
+
+from trainshed.errors import UsageError
+from trainshed.launchers.base import Helper, Launcher
 from trainshed.plan.model import Env
-from trainshed.plan.topology import Node, Port
+from trainshed.plan.topology import Node, Port, World
 from trainshed.plan.view import View
+from trainshed.spec.kinds import DeviceKind
 
 
 class MindSpore(Launcher):
+    site = ("launch",)
+    options: Mapping[str, str] = {
+        "cluster": "dynamic (a scheduler, the default) or ranktable (Ascend, with the contract's rank table)"
+    }
+
     def node_env(self, view: View, node: Node) -> Env:
         world = view.world(node)
-        if world.size == 1:
-            return {}
-        return {
+        # MindSpore tells of every connection it makes; a job that wants to hear it sets GLOG_v.
+        quiet = {"GLOG_v": "3"}
+        if not _dynamic(view, world):
+            return quiet
+        return quiet | {
             "MS_SCHED_HOST": world.master.address,
             "MS_SCHED_PORT": str(world.master.port(Port.MASTER)),
             "MS_WORKER_NUM": str(world.size),
@@ -29,13 +48,30 @@ class MindSpore(Launcher):
         world = view.world(node)
         rank = str(world.rank(node, local))
         env = _identity(rank, node.devices[local].index, world.size)
-        return env | {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": rank} if world.size > 1 else env
+        return env | {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": rank} if _dynamic(view, world) else env
 
-    def helper_env(self, view: View, node: Node) -> dict[str, Env]:
+    def helpers(self, view: View, node: Node) -> tuple[Helper, ...]:
         world = view.world(node)
-        if world.size == 1 or node.index != world.master.index:
-            return {}
-        return {"scheduler": _identity("0", node.devices[0].index, world.size) | {"MS_ROLE": "MS_SCHED"}}
+        if not _dynamic(view, world) or node.index != world.master.index:
+            return ()
+        last = len(node.devices) - 1
+        identity = _identity(str(world.rank(node, last)), node.devices[last].index, world.size)
+        return (Helper("scheduler", identity | {"MS_ROLE": "MS_SCHED"}),)
+
+    def tools(self, view: View) -> dict[str, str]:
+        return {"msrun": '#!/bin/sh\nexec python -m trainshed_msrun "$@"\n'}
+
+
+def _dynamic(view: View, world: World) -> bool:
+    cluster = view.job.options.get("cluster", "dynamic")
+    if cluster not in ("dynamic", "ranktable"):
+        raise UsageError(f"options.cluster is {cluster!r}", "use dynamic or ranktable")
+    if cluster == "ranktable" and view.topology.kind is not DeviceKind.ASCEND:
+        raise UsageError(
+            f"options.cluster is ranktable, but the devices are {view.topology.kind.value}",
+            "use dynamic: only Ascend has rank tables",
+        )
+    return world.size > 1 and (cluster == "dynamic" or view.site.emulate)
 
 
 def _identity(rank: str, device: int, size: int) -> dict[str, str]:

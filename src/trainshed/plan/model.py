@@ -23,6 +23,8 @@ class ProcessPlan:
     cwd: str
     env: Env = field(default_factory=dict)
     rank: int | None = None
+    helper: bool = False
+    """Serves the others: does not keep the run alive, and is stopped when they are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,23 @@ class NodePlan:
     outputs: tuple[Transfer, ...]
     pre_start: tuple[str, ...]
     processes: tuple[ProcessPlan, ...]
+    home: str = ""
+    folders: tuple[str, ...] = ()
+    """Directories that exist before the processes start."""
+    hooks: tuple[str, ...] = ()
+    """Scripts sourced before the processes start, those of them that exist; `hook_dir` is where they run."""
+    hook_dir: str = ""
+    requirements: tuple[str, ...] = ()
+    """Lists of Python packages installed for this node alone, those of them that exist."""
+    log: Transfer | None = None
+    """The logs of the node's processes joined in one file of this name, left in the folder `target`."""
+
+    def placed(self, path: str) -> str:
+        """Where an absolute path of the contract's is found on this node."""
+        for seen, folder in sorted(self.private, key=lambda pair: len(pair[1]), reverse=True):
+            if path == f"/{folder}" or path.startswith(f"/{folder}/"):
+                return seen + path[len(folder) + 1 :]
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,8 @@ class Plan:
     memory: int | None
     notes: tuple[str, ...]
     nodes: tuple[NodePlan, ...]
+    ssh: tuple[int, ...] = ()
+    """The port on which each node answers SSH from its peers; empty when the job has no SSH."""
 
     @property
     def hosts_file(self) -> str:
@@ -102,7 +123,9 @@ class Plan:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """The plan again; raises KeyError or TypeError when `data` is no plan."""
-        rest = {k: v for k, v in data.items() if k not in ("nodes", "files", "hosts", "secrets", "notes")}
+        rest = {
+            k: v for k, v in data.items() if k not in ("nodes", "files", "hosts", "secrets", "notes", "ssh")
+        }
         return cls(
             **rest,
             files=_files(data["files"]),
@@ -110,6 +133,7 @@ class Plan:
             secrets=tuple(data["secrets"]),
             notes=tuple(data["notes"]),
             nodes=tuple(node_from_json(node) for node in data["nodes"]),
+            ssh=tuple(data["ssh"]),
         )
 
 
@@ -128,7 +152,13 @@ def node_from_json(data: dict[str, Any]) -> NodePlan:
         inputs=tuple(Transfer(**item) for item in data["inputs"]),
         outputs=tuple(Transfer(**item) for item in data["outputs"]),
         pre_start=tuple(data["pre_start"]),
+        home=data["home"],
         processes=tuple(ProcessPlan(**(item | {"argv": tuple(item["argv"])})) for item in data["processes"]),
+        folders=tuple(data["folders"]),
+        hooks=tuple(data["hooks"]),
+        hook_dir=data["hook_dir"],
+        requirements=tuple(data["requirements"]),
+        log=Transfer(**data["log"]) if data["log"] else None,
     )
 
 

@@ -9,16 +9,20 @@ contract wins, since it is what the script was written for, and the job's own
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from trainshed import axes
 from trainshed.errors import UsageError
+from trainshed.plan import ssh
 from trainshed.plan.devices import visible_env
-from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer
+from trainshed.plan.model import FilePlan, NodePlan, Plan, ProcessPlan, Transfer
 from trainshed.plan.topology import Node, Port, Topology
 from trainshed.plan.view import Layout, Site, View
 from trainshed.spec.job import Channel, JobSpec
+from trainshed.spec.kinds import Mode, Service
 
 _RESERVED = "TRAINSHED_"
+_LOG_EVERY = 30.0
 
 
 def plan(job: JobSpec, topology: Topology, site: Site, run: str) -> Plan:
@@ -39,14 +43,19 @@ class _Planner:
         self.view = view
         self.launcher = axes.load("launcher", view.job.launcher)
         self.contract = axes.load("contract", view.job.contract)
+        _check_options(view.job, {**self.launcher.options, **self.contract.options})
+        self.contract.check(view)
         self.layout: Layout = self.contract.layout(view)
+        self.ssh = self._has_ssh()
         own = (self.layout.home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
-        self.private = tuple(sorted({path.rstrip("/") for path in own}))
+        more = (ssh.HOSTFILE.rpartition("/")[0],) if self.ssh else ()
+        self.private = tuple(sorted({path.rstrip("/") for path in (*own, *more)}))
 
     def whole(self) -> Plan:
         view, job, topology = self.view, self.view.job, self.view.topology
         first = topology.nodes[0]
         coordinator = (first.address, first.port(Port.COORDINATOR))
+        nodes = tuple(self._node(node, coordinator) for node in topology.nodes)
         return Plan(
             run=view.run,
             launcher=job.launcher,
@@ -56,16 +65,34 @@ class _Planner:
             isolated=view.site.isolated,
             size=topology.size,
             image=job.image,
-            env=self._common_env(),
-            files=tuple(self.contract.common_files(view)),
-            hosts=tuple((n.address, (n.name, *self.contract.names(view, n))) for n in topology.nodes),
+            env=self._common_env() | (ssh.common_env(nodes, job.secrets) if self.ssh else {}),
+            files=self._common_files(),
+            hosts=tuple((node.address, self._names(node)) for node in topology.nodes),
             secrets=tuple(sorted(job.secrets)),
             grace=job.grace,
             timeout=job.timeout,
             memory=job.resources.memory,
-            notes=tuple(self.launcher.notes(view)),
-            nodes=tuple(self._node(node, coordinator) for node in topology.nodes),
+            notes=(*_emulated(view.site), *self.launcher.notes(view), *self.contract.notes(view)),
+            nodes=nodes,
+            ssh=ssh.ports(topology) if self.ssh else (),
         )
+
+    def _common_files(self) -> tuple[FilePlan, ...]:
+        view = self.view
+        files = {item.path: item for item in self.contract.common_files(view)}
+        if self.ssh and view.job.mode is Mode.DISTRIBUTED:
+            world = view.world(view.topology.nodes[0])
+            files.setdefault(ssh.HOSTFILE, FilePlan(ssh.HOSTFILE, ssh.hostfile(world)))
+        return tuple(files.values())
+
+    def _has_ssh(self) -> bool:
+        job = self.view.job
+        promised = self.contract.promises_ssh and job.resources.nodes > 1
+        return Service.SSH in job.services or promised or self.launcher.needs_ssh(self.view)
+
+    def _names(self, node: Node) -> tuple[str, ...]:
+        names = (node.name, *self.contract.names(self.view, node), *(ssh.names(node) if self.ssh else ()))
+        return tuple(dict.fromkeys(names))
 
     def _common_env(self) -> dict[str, str]:
         view = self.view
@@ -78,13 +105,15 @@ class _Planner:
         }
         if view.site.emulate:
             env["TRAINSHED_EMULATED"] = "1"
-        return env | dict(view.site.store) | dict(self.contract.common_env(view))
+        env |= dict(view.site.store) | dict(self.launcher.common_env(view))
+        return env | dict(self.contract.common_env(view))
 
     def _node(self, node: Node, coordinator: tuple[str, int]) -> NodePlan:
         view, job, layout, site = self.view, self.view.job, self.layout, self.view.site
         folders = {**layout.inputs, **layout.outputs}
         placed = {name: site.path(node, folder) for name, folder in folders.items()}
         code = site.path(node, layout.code)
+        beside = f"{code}/{job.entry or ''}".rpartition("/")[0]
         return NodePlan(
             index=node.index,
             name=node.name,
@@ -93,23 +122,45 @@ class _Planner:
             work_dir=site.path(node, layout.work),
             private=tuple((site.path(node, path), path.lstrip("/")) for path in self.private),
             env=self._node_env(node, placed),
-            files=tuple(self.contract.node_files(view, node)),
+            files=(
+                *self._tools(node),
+                *(_placed(item, site, node) for item in self.contract.node_files(view, node)),
+            ),
             code=Transfer("code", job.code, code) if job.code else None,
-            inputs=tuple(Transfer(c.name, c.source or "", placed[c.name]) for c in job.inputs),
-            outputs=tuple(_upload(c, placed[c.name]) for c in job.outputs),
+            inputs=tuple(
+                Transfer(c.name, c.source or "", placed[c.name]) for c in job.inputs if c.name in placed
+            ),
+            outputs=tuple(_upload(c, placed[c.name]) for c in job.outputs if c.name in placed),
             pre_start=(f"{code}/{job.pre_start}",) if job.pre_start else (),
             processes=tuple(self._processes(node, code)),
+            folders=tuple(site.path(node, folder) for folder in layout.folders),
+            hooks=tuple(f"{beside}/{name}" for name in self.contract.hooks(view)),
+            hook_dir=site.path(node, self.contract.hook_dir(view)),
+            requirements=tuple(f"{code}/{name}" for name in self.contract.requirements(view)),
+            log=_log(job, self.contract.log_name(view, node)),
+            home=site.path(node, layout.home),
         )
+
+    def _tools(self, node: Node) -> list[FilePlan]:
+        """Programs that stand before the system's, and the host file that some of them read."""
+        site = self.view.site
+        scripts = dict(self.launcher.tools(self.view)) if self.view.job.command is not None else {}
+        files = []
+        if self.ssh:
+            scripts |= ssh.clients(site.path(node, self.layout.home))
+            if self.view.job.mode is Mode.SINGLE_SERVER:
+                files = [FilePlan(site.path(node, ssh.HOSTFILE), ssh.hostfile(self.view.world(node)))]
+        return [FilePlan(f"{site.tools(node)}/{name}", text, 0o755) for name, text in scripts.items()] + files
 
     def _node_env(self, node: Node, placed: dict[str, str]) -> dict[str, str]:
         view, site = self.view, self.view.site
-        python_bin = site.python.rpartition("/")[0]
+        places = [site.tools(node), site.python.rpartition("/")[0], site.search_path]
         env = {
             "HOME": site.path(node, self.layout.home),
             "TMPDIR": site.path(node, "/tmp"),  # noqa: S108 (a node's own)
             "HOSTNAME": node.name,
-            "PATH": f"{python_bin}:{site.search_path}" if python_bin else site.search_path,
-            "PYTHONPATH": site.library,
+            "PATH": ":".join(place for place in places if place),
+            "PYTHONPATH": ":".join(self._modules()),
             "TRAINSHED_NODE": str(node.index),
             "TRAINSHED_NODE_ADDRESS": node.address,
             "TRAINSHED_LOCAL_SIZE": str(len(node.devices)),
@@ -118,12 +169,29 @@ class _Planner:
         env |= {
             f"TRAINSHED_CHANNEL_{name.upper().replace('-', '_')}": folder for name, folder in placed.items()
         }
-        if view.job.outputs:
-            env["TRAINSHED_OUTPUT_DIR"] = placed[view.job.outputs[0].name]
+        env |= {
+            channel.name.replace("-", "_"): placed[channel.name]
+            for channel in (*view.job.inputs, *view.job.outputs)
+            if channel.name in placed and channel.access in ("env", "both")
+        }
+        saved = [placed[channel.name] for channel in view.job.outputs if channel.name in placed]
+        if saved:
+            env["TRAINSHED_OUTPUT_DIR"] = saved[0]
+        if self.ssh:
+            env["TRAINSHED_HOSTFILE"] = site.path(node, ssh.HOSTFILE)
         env |= visible_env(view.topology.kind, node, site.cpus, site.emulate)
         env |= self.launcher.node_env(view, node)
         env |= self.contract.node_env(view, node)
+        if "PYTHONPATH" in view.job.env:
+            # The modules promised to the script stay, whatever a job adds.
+            return env | view.job.env | {"PYTHONPATH": f"{view.job.env['PYTHONPATH']}:{env['PYTHONPATH']}"}
         return env | view.job.env
+
+    def _modules(self) -> list[str]:
+        """Where Python finds what is given to scripts: each member's own folders, then what all get."""
+        site = self.view.site
+        folders = [*(["emulation"] if site.emulate else ()), *self.launcher.site, *self.contract.site]
+        return [*(f"{site.library}/{folder}" for folder in folders), site.library]
 
     def _processes(self, node: Node, code: str) -> list[ProcessPlan]:
         view, job = self.view, self.view.job
@@ -131,14 +199,19 @@ class _Planner:
             if self.launcher.command_on_first and node.index != view.world(node).master.index:
                 return []
             line = job.command
-            if job.parameters:
-                line += " " + shlex.join(self.contract.arguments(view, node))
+            if arguments := self.contract.command_arguments(view, node):
+                line += " " + shlex.join(arguments)
             cwd = view.site.path(node, self.layout.work)
             return [ProcessPlan(f"node-{node.index}", ("/bin/bash", "-c", line), cwd)]
         argv = (*_interpreter(view.site, f"{code}/{job.entry}"), *self.contract.arguments(view, node))
+        # A helper runs the script too, which may read what the contract promises a rank.
+        promised = dict(self.contract.rank_env(view, node, len(node.devices) - 1))
+        work = view.site.path(node, self.layout.work)
         helpers = [
-            ProcessPlan(name, argv, view.site.path(node, self.layout.work), dict(env) | job.env)
-            for name, env in self.launcher.helper_env(view, node).items()
+            ProcessPlan(item.name, item.argv, work, dict(item.env), helper=True)
+            if item.argv
+            else ProcessPlan(item.name, argv, work, promised | dict(item.env) | dict(job.env))
+            for item in self.launcher.helpers(view, node)
         ]
         return helpers + [self._rank(node, local, argv) for local in range(len(node.devices))]
 
@@ -162,6 +235,34 @@ def _interpreter(site: Site, entry: str) -> tuple[str, ...]:
     if entry.endswith(".py"):
         return (site.python, entry)
     return ("/bin/bash", entry) if entry.endswith((".sh", ".bash")) else (entry,)
+
+
+def _check_options(job: JobSpec, known: dict[str, str]) -> None:
+    for name in job.options:
+        if name not in known:
+            listing = "; ".join(f"{key}: {text}" for key, text in known.items()) or "there are none"
+            raise UsageError(
+                f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such switch",
+                listing,
+            )
+
+
+def _emulated(site: Site) -> tuple[str, ...]:
+    if not site.emulate:
+        return ()
+    return (
+        "EMULATED: the devices are emulated on the CPU; times and accuracy say nothing about real devices",
+    )
+
+
+def _placed(item: FilePlan, site: Site, node: Node) -> FilePlan:
+    return replace(item, path=site.path(node, item.path))
+
+
+def _log(job: JobSpec, name: str) -> Transfer | None:
+    if not job.log_url:
+        return None
+    return Transfer(name, "", job.log_url.rstrip("/") + "/", _LOG_EVERY)
 
 
 def _upload(channel: Channel, folder: str) -> Transfer:

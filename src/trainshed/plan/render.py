@@ -25,6 +25,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from (f"  {name}={shlex.quote(value)}" for name, value in sorted(plan.env.items()))
     yield from (f"  file {item.path} ({len(item.content)} bytes)" for item in plan.files)
     yield from (f"  secret {name}" for name in plan.secrets)
+    if plan.ssh:
+        yield f"  ssh between nodes, on ports {' '.join(map(str, plan.ssh[:_SHOWN_NODES]))}"
     for node in plan.nodes[:_SHOWN_NODES]:
         yield from _node(node)
     if len(plan.nodes) > _SHOWN_NODES:
@@ -36,13 +38,17 @@ def _node(node: NodePlan) -> Iterator[str]:
     yield f"  private {' '.join(seen for seen, _ in node.private)}"
     for transfer in (*((node.code,) if node.code else ()), *node.inputs):
         yield f"  fetch {transfer.name}: {transfer.source} → {transfer.target}"
+    yield from (f"  install {listing}, if it exists" for listing in node.requirements)
     yield from (f"  source {script}" for script in node.pre_start)
+    yield from (f"  source {script}, if it exists, in {node.hook_dir}" for script in node.hooks)
     yield from (f"  {name}={shlex.quote(value)}" for name, value in sorted(node.env.items()))
     yield from (f"  file {item.path} ({len(item.content)} bytes)" for item in node.files)
     for process in node.processes:
         yield from _process(process)
     for transfer in node.outputs:
         yield f"  upload {transfer.name}: {transfer.source} → {transfer.target or 'the run directory'}"
+    if node.log:
+        yield f"  upload the log → {node.log.target}{node.log.name}"
 
 
 def _process(process: ProcessPlan) -> Iterator[str]:

@@ -35,6 +35,8 @@ class Site:
     cpus: int = 1
     user: str = "trainshed"
     team: str = "default"
+    uid: int | None = None
+    gid: int | None = None
     emulate: bool = False
     store: Mapping[str, str] = field(default_factory=dict)
     """Variables that lead a script to the object store: endpoint, never a key."""
@@ -42,6 +44,10 @@ class Site:
     def path(self, node: Node, path: str) -> str:
         """Where a contract's absolute path is found on that node."""
         return path if self.isolated else f"{self.scratch}/node-{node.index}{path}"
+
+    def tools(self, node: Node) -> str:
+        """The node's folder of programs that come before the system's of the same name."""
+        return self.path(node, "/tmp/.trainshed/bin")  # noqa: S108 (a node's own)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,9 @@ class Layout:
     code: str
     work: str
     inputs: Mapping[str, str]
+    """Channel → folder. A channel that is not listed is not brought to the node."""
     outputs: Mapping[str, str]
     private: tuple[str, ...] = ()
     """Further directories that belong to this node alone, besides home, /tmp and /cache."""
+    folders: tuple[str, ...] = ()
+    """Directories that exist, though nothing is put into them."""

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     PHASE = "phase"
     STARTED = "started"
     EXITED = "exited"
+    UNSAVED = "unsaved"
     NOTE = "note"
 
 

@@ -66,9 +66,10 @@ class LogReader:
                 yield self._line(self._rest)
                 self._rest = b""
         elif b"\r" in self._rest and time.monotonic() - self._redrawn > _REDRAW:
-            head, _, self._rest = self._rest.rpartition(b"\r")
-            self._redrawn = time.monotonic()
+            head, _, last = self._rest.rpartition(b"\r")
             if head.strip(b"\r"):
+                self._rest = last
+                self._redrawn = time.monotonic()
                 yield self._line(head)
 
     def _line(self, raw: bytes) -> Line:

@@ -29,6 +29,8 @@ class Summary:
     started: float | None = None
     ended: float | None = None
     attempt: int = 1
+    emulated: bool = False
+    """Whether the CPU stood in for the devices: times and accuracy then say nothing about them."""
     outcome: Outcome | None = None
     reason: str = ""
     details: dict[str, Any] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Summary:
             "started": self.started,
             "ended": self.ended,
             "attempt": self.attempt,
+            "emulated": self.emulated,
             "reason": self.reason,
             "exit_code": self.exit_code if self.state.is_final else None,
         }
@@ -65,9 +68,10 @@ def summarise(run: RunDirectory, alive: bool | None = None) -> Summary:
         match event.kind:
             case Kind.SUBMITTED:
                 values |= {k: event.data.get(k, "") for k in ("name", "engine", "shape")}
+                values["emulated"] = bool(event.data.get("emulated"))
                 values["submitted"] = event.time
             case Kind.PENDING:
-                reason = event.data.get("reason", "")
+                state, outcome, reason = RunState.PENDING, None, event.data.get("reason", "")
             case Kind.ATTEMPT:
                 state, outcome, reason = RunState.PREPARING, None, ""
                 values["attempt"] = event.data.get("attempt", 1)

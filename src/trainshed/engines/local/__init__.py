@@ -14,14 +14,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainshed.agent import devices as machine
 from trainshed.agent import sandbox
-from trainshed.engines._driving import LIBRARY, python_of, visible, writable
-from trainshed.engines.base import Check, Engine, Preview, Request, Status, as_options, resolve_secrets
-from trainshed.engines.local import container, leases
+from trainshed.engines import _leases as leases
+from trainshed.engines._driving import LIBRARY, cache_folder, python_of, visible, writable
+from trainshed.engines.base import (
+    Check,
+    Engine,
+    Preview,
+    Request,
+    Status,
+    as_options,
+    resolve_secrets,
+    store_access,
+)
+from trainshed.engines.local import container
 from trainshed.errors import RefusedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
@@ -47,12 +57,13 @@ class LocalEngine(Engine):
 
     def submit(self, request: Request) -> RunDirectory:
         devices = self._devices(request)
-        values = resolve_secrets(request.job)
+        store, keys = store_access(request.job)
+        values = keys | resolve_secrets(request.job)
         lease = leases.take(_leased_kind(request), request.job.resources.nodes, devices)
         run = None
         try:
             run = Runs.default().create(request.job.name)
-            self._write(run, request, self._plan(request, lease.hosts, run.id))
+            self._write(run, request, self._plan(request, lease.hosts, run.id, store))
             self._drive(run, request, values, lease)
         except BaseException:
             if run is not None:
@@ -109,7 +120,9 @@ class LocalEngine(Engine):
             return [own] * wanted.nodes
         return [found.devices[i * wanted.devices : (i + 1) * wanted.devices] for i in range(wanted.nodes)]
 
-    def _plan(self, request: Request, hosts: Sequence[Host], run: str) -> Plan:
+    def _plan(
+        self, request: Request, hosts: Sequence[Host], run: str, store: Mapping[str, str] | None = None
+    ) -> Plan:
         job = request.job
         site = Site(
             python=python_of(job),
@@ -119,7 +132,10 @@ class LocalEngine(Engine):
             isolated=self._isolation(request) != "plain",
             cpus=max(1, (os.cpu_count() or 1) // job.resources.nodes),
             user=getpass.getuser(),
-            emulate=request.emulate,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            emulate=request.emulate and job.resources.kind is not DeviceKind.CPU,
+            store=store or {},
         )
         return plan(job, Topology.of(job.resources.kind, hosts), site, run)
 
@@ -165,6 +181,7 @@ class LocalEngine(Engine):
             "attempts": request.job.retries + 1,
             "isolation": self._isolation(request),
             "scratch": str(_scratch(run.id)),
+            "cache": str(cache_folder()),
             "visible": visible(request.job),
             "writable": writable(request.job, run),
         }

@@ -30,7 +30,10 @@ def tool() -> str | None:
 def prefix(plan: Plan, node: NodePlan, scratch: Path, run_dir: Path, hosts: Path) -> tuple[str, ...]:
     """What stands before a process' own command line. The variables' names follow when it is started."""
     name = tool() or "podman"
-    command = [name, "run", "--rm", "--init", "--network=host", "--ipc=host", "--label", _label(plan, node)]
+    command = [name, "run", "--rm", "--network=host", "--ipc=host", "--label", _label(plan, node)]
+    if not name.endswith("podman") or shutil.which("catatonit"):
+        # A first process that passes signals on; a rank alone in its container would not get SIGTERM.
+        command.append("--init")
     if name.endswith("podman"):
         command += ["--runtime=runc"] if shutil.which("runc") else []
         command += ["--ulimit=nofile=20000:20000", "--ulimit=nproc=32768:32768"]

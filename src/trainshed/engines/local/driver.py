@@ -17,12 +17,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+import traceback
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainshed.agent import sandbox
+from trainshed.agent import processes, sandbox
 from trainshed.agent.handover import Handover
+from trainshed.engines._driving import coordinators_word, first_failure, record_end
 from trainshed.engines.local import container
 from trainshed.plan.model import NodePlan, Plan
 from trainshed.runs.directory import RunDirectory
@@ -56,6 +58,7 @@ class Driver:
     def drive(self) -> Outcome:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        processes.adopt_orphans()
         outcome = Outcome(RunState.LOST, RunState.LOST.exit_code)
         for attempt in range(1, int(self.task["attempts"]) + 1):
             self.run.append(Kind.ATTEMPT, attempt=attempt)
@@ -89,7 +92,12 @@ class Driver:
             str(node.index),
         ]
         isolation = self.task["isolation"]
-        given = Handover(secret=self.task["secret"], attempt=attempt, secrets=self.task["secrets"])
+        given = Handover(
+            secret=self.task["secret"],
+            attempt=attempt,
+            secrets=self.task["secrets"],
+            cache=self.task["cache"],
+        )
         info_read, info_write = os.pipe()
         if isolation == "sandbox":
             shown = sandbox.Enclosure(
@@ -98,9 +106,7 @@ class Driver:
             argv = sandbox.enclose(node, shown, argv, info_write)
         elif isolation == "container":
             entered = container.prefix(self.plan, node, scratch, self.run.path, hosts)
-            given = Handover(
-                secret=given.secret, attempt=attempt, secrets=given.secrets, prefix=entered, root=str(scratch)
-            )
+            given = replace(given, prefix=entered, root=str(scratch))
         with (self.run.node(node.index) / "agent.log").open("ab") as log:
             process = subprocess.Popen(
                 argv,
@@ -152,6 +158,9 @@ class Driver:
         if agent.inner is not None and agent.process.returncode != 0:
             # bubblewrap itself may have been killed while its namespace lives on.
             _kill(agent.inner)
+        if self.task["isolation"] != "sandbox":
+            # Without a namespace that dies with the agent, what it leaves behind comes to the driver.
+            processes.kill_strays({item.process.pid for item in self._agents})
         if self.task["isolation"] == "container":
             container.remove(self.plan, agent.node)
         with contextlib.suppress(BrokenPipeError, OSError):
@@ -168,20 +177,15 @@ class Driver:
                 agent.process.stdin.flush()
 
     def _outcome(self, began: int) -> Outcome:
-        """The coordinator's word; without it the first agent's own; without that, how agents died."""
-        for event in list(self.run.events())[began:]:
-            if event.kind is Kind.ATTEMPT_FINISHED:
-                return Outcome.from_json(event.data)
-        found = [
-            e for a in self._agents for e in self.run.node_events(a.node.index) if e.kind is Kind.FAILURE
-        ]
+        """The coordinator's word; without it, how agents died; without that, what one of them recorded."""
+        if word := coordinators_word(self.run, began):
+            return word
         for agent in self._agents:
             if agent.process.returncode not in (0, 1):
                 return Outcome.of(_lost(agent))
-        if found:
-            return Outcome.of(Failure.from_json(min(found, key=lambda e: e.time).data))
-        log = "node-0/agent.log"
-        return Outcome.of(Failure(Cause.ENGINE, "the agents ended without a word", 0, log=log))
+        if failure := first_failure(self.run, (agent.node.index for agent in self._agents)):
+            return Outcome.of(failure)
+        return Outcome.of(Failure(Cause.ENGINE, "the agents ended without a word", 0, log="node-0/agent.log"))
 
     def _on_signal(self, number: int, _frame: object) -> None:
         reason = next(
@@ -227,15 +231,17 @@ def main() -> int:
     os.truncate(run.alive_path, 0)
     os.write(int(sys.argv[2]), str(os.getpid()).encode())
     task = json.loads(sys.stdin.buffer.readline())
-    plan = Plan.from_json(run.plan_json())
-    outcome = Driver(run, plan, task).drive()
-    run.write(
-        "result.json", json.dumps({"run": run.id, **outcome.to_json()}, indent=2, ensure_ascii=False) + "\n"
-    )
-    saved = outcome.failure is None or outcome.failure.cause is not Cause.STAGING
-    if saved:
+    try:
+        outcome = Driver(run, Plan.from_json(run.plan_json()), task).drive()
+    except Exception as error:  # a mistake of ours: the run must still end and say so
+        traceback.print_exc()
+        reason = f"the driver cannot go on: {error!r} (see driver.log)"
+        outcome = Outcome.of(Failure(Cause.ENGINE, reason, log="driver.log"))
+    if any(event.kind is Kind.UNSAVED for event in run.events()):
+        run.append(Kind.NOTE, text=f"outputs that could not be saved lie in {task['scratch']}")
+    else:
         shutil.rmtree(task["scratch"], ignore_errors=True)
-    run.append(Kind.FINISHED, **outcome.to_json())
+    record_end(run, outcome)
     return 0
 
 

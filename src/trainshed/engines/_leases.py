@@ -1,4 +1,4 @@
-"""What a run on this machine holds for as long as it lives: ports, addresses, devices.
+"""What a run holds on one machine for as long as it lives: ports, addresses, devices.
 
 A lease is a bound socket: the kernel gives each to one holder only, whoever
 that is, and takes it back when the holder dies. No file can be left behind.

@@ -1,0 +1,134 @@
+"""Races against peers: both sides in one run, alternating, several rounds, median of each.
+
+    python -m bench.harness [RACE]
+
+A race's callables take a work folder and return seconds. ratio = peer seconds
+/ our seconds against the fastest peer, so 1 or more means that ours is at
+least as fast. Absolute times depend on the machine; the ratio is the result.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+Side = Callable[[Path], float]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Our way and the peers' ways to do one thing. `least` is the ratio that is asked of us."""
+
+    name: str
+    ours: Side
+    peers: dict[str, Side]
+    setup: Callable[[Path], None] | None = None
+    teardown: Callable[[Path], None] | None = None
+    rounds: int = 5
+    least: float = 1.0
+    needs: Callable[[], str] = field(default=lambda: "")
+    """Why the race cannot be run here; empty if it can."""
+
+
+def peer_venv(packages: Sequence[str], name: str = "peers") -> Path:
+    """A virtual environment with the peers, made on first use; its bin folder is returned."""
+    folder = BUILD / f"venv-{name}"
+    marker = folder / "made.json"
+    if not marker.exists() or json.loads(marker.read_text()) != list(packages):
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([folder / "bin" / "pip", "install", "-q", *packages], check=True)
+        marker.write_text(json.dumps(list(packages)))
+    return folder / "bin"
+
+
+def seconds_of(argv: Sequence[str | Path], **more: object) -> float:
+    """The wall time of one command, which must succeed."""
+    began = time.monotonic()
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=600, **more)  # type: ignore[call-overload]
+    spent = time.monotonic() - began
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} exited with {done.returncode}: {done.stderr[-2000:]}")
+    return spent
+
+
+def run(race: Race) -> dict[str, object]:
+    """One race: rounds alternate between all sides, after one round that does not count."""
+    BUILD.mkdir(exist_ok=True)
+    times: dict[str, list[float]] = {"ours": [], **{name: [] for name in race.peers}}
+    with tempfile.TemporaryDirectory(prefix=f"race-{race.name}-", dir=BUILD) as folder:
+        work = Path(folder)
+        if race.setup:
+            race.setup(work)
+        try:
+            for number in range(race.rounds + 1):
+                for name, side in {"ours": race.ours, **race.peers}.items():
+                    spent = side(work)
+                    if number:
+                        times[name].append(spent)
+        finally:
+            if race.teardown:
+                race.teardown(work)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    best = min(race.peers, key=lambda name: medians[name])
+    ratio = medians[best] / medians["ours"]
+    print(
+        f"race {race.name} ours={medians['ours']:.3f}s peer={medians[best]:.3f}s {best} ratio={ratio:.2f}",
+        flush=True,
+    )
+    return {
+        "race": race.name,
+        "ours": medians["ours"],
+        "peer": medians[best],
+        "peer_name": best,
+        "ratio": ratio,
+        "least": race.least,
+        "holds": ratio >= race.least,
+        "rounds": times,
+    }
+
+
+def races() -> list[Race]:
+    found: list[Race] = []
+    for path in sorted((ROOT / "bench" / "races").glob("*.py")):
+        if path.stem != "__init__":
+            found += importlib.import_module(f"bench.races.{path.stem}").RACES
+    return found
+
+
+def main() -> int:
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    chosen = [race for race in races() if not wanted or race.name.startswith(wanted)]
+    if not chosen:
+        print(
+            f"no race is called {wanted!r}; there are {', '.join(r.name for r in races())}", file=sys.stderr
+        )
+        return 2
+    results = []
+    for race in chosen:
+        if reason := race.needs():
+            print(f"race {race.name} not run: {reason}", flush=True)
+            results.append({"race": race.name, "not_run": reason})
+        else:
+            results.append(run(race))
+    report = {
+        "machine": {"cores": os.cpu_count(), "load": os.getloadavg()},
+        "time": time.time(),
+        "races": results,
+    }
+    (BUILD / "bench.json").write_text(json.dumps(report, indent=2) + "\n")
+    return 0 if all(r.get("holds", True) for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Inputs kept between runs by their content, so that a second run starts at once.
+
+A slot is named after what the object store says of the tree: names, sizes and
+entity tags. Nodes get hard links to it; a job that changes such a file in
+place changes the slot too, which the next run notices (size and time differ)
+and fetches anew. The oldest slots give way when the cache is full.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainshed.errors import TrainshedError
+
+_LOCK_LIMIT = 6 * 3600.0
+DEFAULT_LIMIT = 20 << 30
+
+
+class Cache:
+    """Slots below one folder, together at most `limit` bytes."""
+
+    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def provide(self, source: str, target: str) -> bool:
+        """Put the tree at `target`; False when it is none for the cache: local, empty, or too large."""
+        if "://" not in source:
+            return False
+        from trainshed import store
+
+        entries = [entry for entry in store.list_tree(source) if not entry.is_directory]
+        size = sum(entry.size for entry in entries)
+        if not entries or size > self._limit // 2 or not all(entry.etag for entry in entries):
+            return False
+        listing = sorted((entry.name, entry.size, entry.etag) for entry in entries)
+        slot = self._folder / hashlib.sha256(json.dumps([source, listing]).encode()).hexdigest()[:32]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self._folder / f"{slot.name}.lock"):
+            if not _is_whole(slot):
+                self._fill(slot, source, size)
+            _link(slot / "tree", Path(target))
+            os.utime(slot)
+        return True
+
+    def _fill(self, slot: Path, source: str, size: int) -> None:
+        from trainshed import store
+
+        shutil.rmtree(slot, ignore_errors=True)
+        self._make_room(size)
+        tree = slot / "tree"
+        tree.mkdir(parents=True)
+        store.copy(source, f"{tree}/")
+        (slot / "manifest.json").write_text(json.dumps(_manifest(tree)))
+
+    def _make_room(self, wanted: int) -> None:
+        slots = sorted((p for p in self._folder.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        sizes = {slot: sum(size for size, _ in _read_manifest(slot).values()) for slot in slots}
+        for slot in slots:
+            if sum(sizes.values()) + wanted <= self._limit:
+                return
+            with (self._folder / f"{slot.name}.lock").open("a") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    continue
+                shutil.rmtree(slot, ignore_errors=True)
+            del sizes[slot]
+
+
+def _is_whole(slot: Path) -> bool:
+    """Whether the slot was filled to the end and nobody has touched its files since."""
+    expected = _read_manifest(slot)
+    return bool(expected) and expected == _manifest(slot / "tree")
+
+
+def _read_manifest(slot: Path) -> dict[str, list[int]]:
+    try:
+        found = json.loads((slot / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _manifest(tree: Path) -> dict[str, list[int]]:
+    found = {}
+    for path in tree.rglob("*"):
+        if path.is_file():
+            info = path.stat()
+            found[str(path.relative_to(tree))] = [info.st_size, info.st_mtime_ns]
+    return found
+
+
+def _link(tree: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(tree.rglob("*")):
+        place = target / path.relative_to(tree)
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.unlink(missing_ok=True)
+        try:
+            place.hardlink_to(path)
+        except OSError:
+            # Another file system: a copy is as good, only slower.
+            shutil.copy2(path, place)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One filler at a time, however many nodes and runs want the same input; bounded."""
+    deadline = time.monotonic() + _LOCK_LIMIT
+    with path.open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise TrainshedError(f"the input cache is held by another run: {path}") from None
+                time.sleep(0.1)
+        yield

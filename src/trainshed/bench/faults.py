@@ -1,0 +1,142 @@
+"""What can be wrong with the evidence of a run, each found by one function and named by a code.
+
+A fault here means that the run's numbers must not be used. It measures nothing.
+"""
+
+from __future__ import annotations
+
+from trainshed.bench.evidence import MeterSession, RankEvidence, RunEvidence, final_state
+from trainshed.bench.ingest import Ingested
+from trainshed.bench.result import Reason
+from trainshed.bench.rules import Rules
+
+# Wall and monotonic clocks may drift apart by slewing (500 ppm); more is a jump.
+CLOCK_SLACK_SECONDS = 0.1
+CLOCK_DRIFT = 0.0005
+ENDED_BADLY = {"failed", "stopped", "lost", "unfinished"}
+
+
+def state_faults(evidence: RunEvidence) -> list[Reason]:
+    state = final_state(evidence)
+    if state in ENDED_BADLY:
+        return [Reason(code="run-failed", message=f"the run ended as {state!r}")]
+    return []
+
+
+def presence_faults(evidence: RunEvidence, metered: dict[int, RankEvidence], rules: Rules) -> list[Reason]:
+    found = []
+    nodes = {r.node for r in evidence.ranks.values()} | set(evidence.nodes)
+    for node in range(rules.nodes):
+        if node not in nodes:
+            found.append(
+                Reason(code="node-missing", message=f"node {node} of {rules.nodes} left nothing behind")
+            )
+    for rank in range(rules.ranks):
+        if rank not in metered:
+            text = f"rank {rank} of {rules.ranks} has no meter file"
+            found.append(Reason(code="rank-missing", message=text))
+    for rank in metered:
+        if rank >= rules.ranks:
+            text = f"rank {rank} is not part of a run of {rules.ranks} ranks"
+            found.append(Reason(code="rank-unexpected", message=text))
+    if evidence.expected_ranks is not None and evidence.expected_ranks != rules.ranks:
+        text = f"the plan has {evidence.expected_ranks} ranks, the rules ask for {rules.ranks}"
+        found.append(Reason(code="shape-differs", message=text))
+    return found
+
+
+def ingested_faults(other: Ingested, rules: Rules) -> list[Reason]:
+    missing = sorted(set(range(rules.ranks)) - set(other.throughputs))
+    return [
+        Reason(
+            code="rank-missing", message=f"rank {rank} of {rules.ranks} has no throughput in {other.place}"
+        )
+        for rank in missing
+    ]
+
+
+def session_faults(rank: RankEvidence, session: MeterSession, rules: Rules) -> list[Reason]:
+    found = []
+    name = f"rank {rank.rank}"
+    if not session.closed:
+        text = f"{name}'s meter file has no closing line: its process was killed or lost"
+        found.append(Reason(code="rank-killed", message=text))
+    if session.rank != rank.rank:
+        text = f"{name}'s meter file says it is of rank {session.rank}"
+        found.append(Reason(code="rank-mixed-up", message=text))
+    expected = rules.ranks_per_node if rules.single_server else rules.ranks
+    if session.world != expected:
+        text = f"{name} ran in a world of {session.world}, not {expected}"
+        found.append(Reason(code="world-size", message=text))
+    if len(rank.sessions) > 1:
+        text = f"{name} was started {len(rank.sessions)} times: a restarted run is not a benchmark run"
+        found.append(Reason(code="rank-restarted", message=text))
+    stop = session.first("stop")
+    if stop is not None and stop.fields.get("status") != "success":
+        text = f"{name} stopped with status {stop.fields.get('status')!r}"
+        found.append(Reason(code="run-aborted", message=text))
+    if session.step_count < rules.min_steps:
+        did, need = session.step_count, rules.min_steps
+        text = f"{name} did {did} steps, the rules ask for {need}: training ended early"
+        found.append(Reason(code="early-stop", message=text))
+    offsets = [wall - mono for mono, wall in session.clocks]
+    span = max(m for m, _ in session.clocks) - min(m for m, _ in session.clocks)
+    if max(offsets) - min(offsets) > CLOCK_SLACK_SECONDS + CLOCK_DRIFT * span:
+        jump = max(offsets) - min(offsets)
+        text = f"the wall clock of {name} jumped by {jump:.3f} s against its monotonic clock"
+        found.append(Reason(code="clock-jump", message=text))
+    start, first = session.first("start"), session.clocks[0][0]
+    if start is not None and start.mono - first > rules.max_prepare_seconds:
+        took, limit = start.mono - first, rules.max_prepare_seconds
+        text = f"{name} prepared for {took:.0f} s off the clock, {limit:g} s are allowed"
+        found.append(Reason(code="prepare-too-long", message=text))
+    found += _dataset_reasons(name, session, rules)
+    return found
+
+
+def _dataset_reasons(name: str, session: MeterSession, rules: Rules) -> list[Reason]:
+    rule = rules.dataset
+    if rule is None or not rule.checksum:
+        return []
+    mark = session.first("dataset")
+    if mark is None:
+        return [Reason(code="dataset-unknown", message=f"{name} did not say which data set it read")]
+    checksum = mark.fields.get("checksum")
+    if checksum != rule.checksum:
+        text = f"{name} read a data set with checksum {checksum}, the rules ask for {rule.checksum}"
+        return [Reason(code="dataset-wrong", message=text)]
+    return []
+
+
+def agreement_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
+    sums = {
+        str(m.fields.get("checksum")) for r in metered.values() if r.session for m in r.session.all("dataset")
+    }
+    if len(sums) > 1:
+        return [
+            Reason(
+                code="dataset-differs", message="ranks read different data sets: " + ", ".join(sorted(sums))
+            )
+        ]
+    return []
+
+
+def not_finite_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
+    found = []
+    for rank in metered.values():
+        for session in rank.sessions:
+            for mark in session.marks:
+                if mark.event in {"quality", "loss"} and not isinstance(
+                    mark.fields.get("value"), int | float
+                ):
+                    word = mark.fields.get("not_finite", "no number")
+                    text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {word}"
+                    found.append(Reason(code="not-finite", message=text))
+                    break
+    return found
+
+
+def lost_steps(metered: dict[int, RankEvidence]) -> dict[int, int]:
+    counts = {r: e.session.step_count for r, e in metered.items() if e.session is not None}
+    most = max(counts.values(), default=0)
+    return {r: most - n for r, n in counts.items() if n < most}

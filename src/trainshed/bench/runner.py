@@ -1,0 +1,127 @@
+"""Runs a workload N times through an engine and turns the runs into a result folder.
+
+Each run is noted in the folder before it starts, so that `collect` finds it
+after a crash of this process. Ctrl-C stops the run everywhere and keeps what
+there is. Knows engines only through their interface.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainshed import axes
+from trainshed.bench import folder as folders
+from trainshed.bench import system, workload
+from trainshed.bench.history import Entry, History
+from trainshed.bench.report.page import write_reports
+from trainshed.bench.result import Measured, Quantity, Result
+from trainshed.bench.watts import Watch
+from trainshed.bench.workload import Bench
+from trainshed.engines.base import Engine, Request
+from trainshed.runs.directory import RunDirectory, home
+from trainshed.runs.summary import Summary, summarise
+
+POLL_SECONDS = 0.2
+Say = Callable[[str], None]
+
+
+def history() -> History:
+    return History(home() / "bench.sqlite")
+
+
+def default_folder(bench: Bench) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    name = f"{bench.workload.name}-{bench.framework}-{bench.scale_name}-{bench.shape}-{stamp}"
+    return home() / "bench" / name
+
+
+def run(
+    bench: Bench,
+    target: Path,
+    say: Say,
+    engine_name: str = "local",
+    first_seed: int | None = None,
+    emulate: bool = False,
+    given: dict[str, str] | None = None,
+    options: dict[str, str] | None = None,
+    power: dict[int, str] | None = None,
+) -> Result:
+    """Prepare, run N times, collect, report, remember."""
+    engine = axes.load("engine", engine_name)
+    workload.prepare_data(bench)
+    rules = workload.rules_of(bench)
+    described = system.describe(nodes=rules.nodes, framework=bench.framework, given=given)
+    folders.begin(target, rules, described, one_device(bench))
+    seed = secrets.randbelow(1 << 30) if first_seed is None else first_seed
+    for index in range(1, bench.runs + 1):
+        job = workload.job_of(bench, seed + index)
+        request = Request(job, emulate=emulate, attached=True, options=options or {})
+        began = time.monotonic()
+        started = engine.submit(request)
+        folders.add_run(target, started.path)
+        say(f"run {index} of {bench.runs}: {started.id}, seed {seed + index}")
+        with Watch(power or {}, started.path):
+            summary = wait(engine, started)
+        say(f"run {index} of {bench.runs}: {summary.state.value} after {time.monotonic() - began:.1f} s")
+        if summary.reason:
+            say(f"  {summary.reason}")
+    return collect(target)
+
+
+def collect(target: Path) -> Result:
+    """Measure again what is there, write the reports, seal the folder, remember the result."""
+    result = folders.collect(target)
+    known = history()
+    known.add(result, target)
+    write_reports(target, sizes(known.list(result.workload, limit=500), result))
+    folders.finish(target)
+    return result
+
+
+def sizes(entries: Sequence[Entry], result: Result) -> list[Entry]:
+    """Results of the same work and framework, for the scaling plot."""
+    return [e for e in entries if e.framework == result.framework and e.id != result.id]
+
+
+def one_device(bench: Bench) -> Quantity | None:
+    """The newest valid throughput of one rank, against which scaling is measured."""
+    for entry in history().list(bench.workload.name, limit=500):
+        same = (entry.scale, entry.framework, entry.version) == (
+            bench.scale_name, bench.framework, bench.workload.version,
+        )  # fmt: skip
+        if (
+            same
+            and entry.ranks == 1
+            and entry.status == "valid"
+            and entry.score
+            and entry.metric == "throughput"
+        ):
+            return Measured(value=entry.score, unit=entry.unit, source=f"result {entry.id}")
+    return None
+
+
+def wait(engine: Engine, run: RunDirectory) -> Summary:
+    """Until the run has ended; the job's own timeout bounds it. Ctrl-C stops the run first."""
+    with _stopping(engine, run):
+        while True:
+            summary = summarise(run, engine.status(run).alive)
+            if summary.state.is_final:
+                return summary
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Ctrl-C stops the run on all its nodes before this process goes.
+        engine.stop(run, "stopped with Ctrl-C")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not summarise(run, engine.status(run).alive).state.is_final:
+            time.sleep(POLL_SECONDS)
+        raise

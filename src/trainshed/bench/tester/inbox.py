@@ -1,0 +1,195 @@
+"""Results on their way in: parts on disk, whole results moved to their place in one step.
+
+    staging/<test>/<upload>/    manifest.json, signature, files/…   (may be incomplete)
+    results/<test>/<upload>/    a whole result folder, as it was sent
+
+How much of a file has arrived is its size on disk, so that nothing has to be
+kept in step. It knows no HTTP and does not judge a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.bench.manifest import digest
+from trainshed.bench.tester.model import Listed, Refusal, is_test_id, is_upload, read_manifest
+
+_STALE = 30 * 86400.0
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A whole result, in its place."""
+
+    test: str
+    upload: str
+    folder: Path
+    files: int
+    bytes: int
+    signature: str
+
+
+class Inbox:
+    """Files of uploads below the Tester's folder; the caller lets one thread at a time at an upload."""
+
+    def __init__(self, root: Path, max_bytes: int) -> None:
+        self.root, self.max_bytes = root, max_bytes
+        for name in ("staging", "results"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+
+    def folder(self, test: str, upload: str) -> Path:
+        """Where a whole result lies."""
+        return self.root / "results" / test / upload
+
+    def begin(self, test: str, upload: str, manifest: bytes, signature: str) -> None:
+        """Open an upload, or open it again."""
+        read_manifest(manifest, self.max_bytes)
+        place = self._staging(test, upload)
+        if (place / "manifest.json").exists() or self.folder(test, upload).exists():
+            return
+        (place / "files").mkdir(parents=True, exist_ok=True)
+        _write(place / "signature", signature.encode())
+        _write(place / "manifest.json", manifest)
+
+    def open_beside(self, test: str, upload: str) -> int:
+        """How many other uploads of the test are not finished."""
+        return sum(1 for path in (self.root / "staging" / test).glob("*") if path.name != upload)
+
+    def offsets(self, test: str, upload: str) -> dict[str, int]:
+        """How many bytes of each file are here."""
+        return {item.name: _size(self._file(test, upload, item.name)) for item in self._listed(test, upload)}
+
+    def take(self, test: str, upload: str, name: str, start: int, total: int, part: bytes) -> int:
+        """Put a part in its place; gives how much of the file is here now. A part may come twice."""
+        item = next((item for item in self._listed(test, upload) if item.name == name), None)
+        if item is None:
+            raise Refusal(404, "no-such-file", f"{name[:100]!r} is not in the manifest")
+        if total != item.bytes or start + len(part) > item.bytes:
+            raise Refusal(400, "range", f"{name}: the manifest says {item.bytes} bytes", offset=0)
+        path = self._file(test, upload, name)
+        here = _size(path)
+        if start > here:
+            raise Refusal(
+                409, "offset", f"{name}: {here} bytes are here, the part begins at {start}", offset=here
+            )
+        if start + len(part) <= here:
+            return here
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if path.exists() else "w+b") as stream:
+            stream.seek(start)
+            stream.write(part)
+        return start + len(part)
+
+    def commit(self, test: str, upload: str) -> Arrived:
+        """Check every file and move the whole result to its place; the second time nothing happens."""
+        target = self.folder(test, upload)
+        if not target.exists():
+            self._complete(test, upload)
+            place = self._staging(test, upload)
+            (place / "manifest.json").replace(place / "files" / "manifest.json")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # The signature moves first: a result in its place always has one beside it.
+            _write(target.with_suffix(".signature"), (place / "signature").read_bytes())
+            (place / "files").replace(target)
+            _sync(target.parent)
+            shutil.rmtree(place, ignore_errors=True)
+        return self.arrived(test, upload)
+
+    def arrived(self, test: str, upload: str) -> Arrived:
+        folder = self.folder(test, upload)
+        listed = read_manifest((folder / "manifest.json").read_bytes(), self.max_bytes)
+        signature = folder.with_suffix(".signature").read_text()
+        return Arrived(test, upload, folder, len(listed), sum(item.bytes for item in listed), signature)
+
+    def whole(self) -> list[tuple[str, str]]:
+        """Every result that lies in its place: (test, upload)."""
+        return [
+            (path.parent.name, path.name)
+            for path in sorted((self.root / "results").glob("*/*"))
+            if path.is_dir() and is_test_id(path.parent.name) and is_upload(path.name)
+        ]
+
+    def sweep(self) -> None:
+        """Forget uploads that nobody has touched for a month."""
+        for place in (self.root / "staging").glob("*/*"):
+            newest = max((path.stat().st_mtime for path in (place, *place.rglob("*"))), default=0.0)
+            if time.time() - newest > _STALE:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _complete(self, test: str, upload: str) -> None:
+        listed = self._listed(test, upload)
+        short = {
+            item.name: size for item in listed if (size := self._grown(test, upload, item)) != item.bytes
+        }
+        if short:
+            raise Refusal(409, "incomplete", f"{len(short)} files are not whole yet", files=short)
+        damaged = [item.name for item in listed if digest(self._file(test, upload, item.name)) != item.sha256]
+        for name in damaged:
+            self._file(test, upload, name).unlink()
+        if not damaged:
+            for item in listed:
+                # Only now: until the commit nothing is promised, and what a power cut spoils is sent again.
+                _sync(self._file(test, upload, item.name))
+            return
+        text = f"{damaged[0]} arrived damaged; send it again"
+        raise Refusal(409, "incomplete", text, files=dict.fromkeys(damaged, 0))
+
+    def _grown(self, test: str, upload: str, item: Listed) -> int:
+        path = self._file(test, upload, item.name)
+        if item.bytes == 0 and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return _size(path)
+
+    def _listed(self, test: str, upload: str) -> tuple[Listed, ...]:
+        place = self._staging(test, upload)
+        for path in (place / "manifest.json", place / "files" / "manifest.json"):
+            # The second is where a kill in the middle of `commit` leaves it.
+            try:
+                raw = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if path.parent != place:
+                path.replace(place / "manifest.json")
+            return read_manifest(raw, self.max_bytes)
+        raise Refusal(404, "no-such-upload", "this upload was not begun")
+
+    def _staging(self, test: str, upload: str) -> Path:
+        return self.root / "staging" / test / upload
+
+    def _file(self, test: str, upload: str, name: str) -> Path:
+        return self._staging(test, upload) / "files" / name
+
+
+def part_digest(part: bytes) -> str:
+    return hashlib.sha256(part).hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,278 @@
+"""The Tester as an HTTP server: routes, limits and the background check. The protocol is in docs/tester.md.
+
+Every request is bounded in size and time, every connection is counted, and
+whatever was acknowledged survives a kill at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import json
+import re
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from trainshed.bench.tester import export, pages
+from trainshed.bench.tester.inbox import part_digest
+from trainshed.bench.tester.model import (
+    MANIFEST_BYTES,
+    PART_BYTES,
+    PROTOCOL,
+    Refusal,
+    is_test_id,
+    is_upload,
+    token_hash,
+)
+from trainshed.bench.tester.service import Service
+from trainshed.errors import NotFoundError, RefusedError
+
+_CONNECTIONS = 64
+_IDLE = 30.0
+_REQUEST = 180.0
+"""The longest one request may take, from its first byte to the answer."""
+_RANGE = re.compile(r"^bytes (\d{1,18})-(\d{1,18})/(\d{1,18})$")
+_API = re.compile(r"^/api/v1/tests/([^/]+)(?:/uploads/([^/]+)(?:/(commit|files/(.+)))?)?$")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "trainshed-tester", ""
+    timeout = _IDLE
+    server: HttpServer
+
+    def handle_one_request(self) -> None:
+        self.server.deadlines[id(self)] = (time.monotonic() + _REQUEST, self.connection)
+        try:
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
+        finally:
+            self.server.deadlines.pop(id(self), None)
+
+    def do_GET(self) -> None:
+        self._serve(self._get)
+
+    def do_HEAD(self) -> None:
+        self._serve(self._get)
+
+    def do_PUT(self) -> None:
+        self._serve(self._put)
+
+    def do_PATCH(self) -> None:
+        self._serve(self._patch)
+
+    def do_POST(self) -> None:
+        self._serve(self._post)
+
+    def _serve(self, answer: Callable[[], None]) -> None:
+        self._read = (
+            self.headers.get("Content-Length", "0") == "0" and "Transfer-Encoding" not in self.headers
+        )
+        try:
+            answer()
+        except Refusal as refusal:
+            self._json(refusal.status, {"error": refusal.code, "message": refusal.message, **refusal.details})
+        except NotFoundError as error:
+            self._json(404, {"error": error.code, "message": error.message})
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._json(
+                507, {"error": "disk-full", "message": "the Tester has no room left; it keeps what it has"}
+            )
+
+    def _get(self) -> None:
+        path = urlsplit(self.path).path
+        if path == "/api/v1/health":
+            self._json(200, {"protocol": PROTOCOL, "part_bytes": PART_BYTES})
+        elif match := _API.match(path):
+            test, upload = self._allowed(match[1]), match[2]
+            if upload is None:
+                self._json(200, self.server.tester.ledger.test(test).public())
+            elif match[3] is None:
+                self._json(200, self.server.tester.state(test, self._upload(upload)))
+            else:
+                raise Refusal(405, "method", "this address takes no GET")
+        elif path.startswith("/export/"):
+            self._export(path.removeprefix("/export/"))
+        else:
+            page = pages.page(self.server.tester.ledger, unquote(path))
+            self._send(page.status, page.kind, page.body.encode())
+
+    def _put(self) -> None:
+        match = _API.match(urlsplit(self.path).path)
+        if not match or not match[2] or match[3]:
+            raise Refusal(404, "no-such-address", "nothing is here to PUT to")
+        test, upload = self._allowed(match[1]), self._upload(match[2])
+        manifest = self._body(MANIFEST_BYTES)
+        signature = self.headers.get("X-Trainshed-Signature", "")
+        self._json(200, self.server.tester.begin(test, upload, manifest, signature, self._token()))
+
+    def _patch(self) -> None:
+        match = _API.match(urlsplit(self.path).path)
+        if not match or not match[4]:
+            raise Refusal(404, "no-such-address", "nothing is here to PATCH")
+        test, upload = self._allowed(match[1]), self._upload(match[2])
+        span = _RANGE.match(self.headers.get("Content-Range", ""))
+        if not span:
+            raise Refusal(400, "range", "Content-Range: bytes FIRST-LAST/TOTAL is missing or malformed")
+        part = self._body(PART_BYTES)
+        first, last, total = (int(number) for number in span.groups())
+        if not part or last - first + 1 != len(part):
+            raise Refusal(400, "range", f"Content-Range names {last - first + 1} bytes, {len(part)} came")
+        if not hmac.compare_digest(part_digest(part), self.headers.get("X-Trainshed-SHA256", "")):
+            raise Refusal(422, "part-damaged", "the part's SHA-256 is not the one stated; send it again")
+        self._json(200, self.server.tester.take(test, upload, unquote(match[4]), first, total, part))
+
+    def _post(self) -> None:
+        match = _API.match(urlsplit(self.path).path)
+        if not match or match[3] != "commit":
+            raise Refusal(404, "no-such-address", "nothing is here to POST to")
+        test, upload = self._allowed(match[1]), self._upload(match[2])
+        self._body(1024)
+        self._json(200, self.server.tester.commit(test, upload))
+
+    def _export(self, name: str) -> None:
+        ledger = self.server.tester.ledger
+        makers = {
+            "results.json": (export.results_json, "application/json"),
+            "results.csv": (export.results_csv, "text/csv"),
+            "ranking.json": (export.ranking_json, "application/json"),
+            "ranking.csv": (export.ranking_csv, "text/csv"),
+        }
+        if name not in makers:
+            raise Refusal(404, "no-such-address", f"exports are {', '.join(makers)}")
+        make, kind = makers[name]
+        self._send(200, f"{kind}; charset=utf-8", make(ledger.tests(), ledger.results()).encode())
+
+    def _token(self) -> str:
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        return token.strip() if kind == "Bearer" else ""
+
+    def _allowed(self, test: str) -> str:
+        """The test, if the request carries its token. An unknown test and a wrong token look the same."""
+        token, known = self._token(), self.server.tester.ledger.token_hash(test) if is_test_id(test) else ""
+        if not token:
+            raise Refusal(401, "no-token", "send the test's token as `Authorization: Bearer TOKEN`")
+        if not known or not hmac.compare_digest(token_hash(token), known):
+            raise Refusal(403, "token", "the token does not belong to this test")
+        return test
+
+    def _upload(self, text: str) -> str:
+        if not is_upload(text):
+            raise Refusal(400, "upload-name", "an upload is named by the SHA-256 of its manifest")
+        return text
+
+    def _body(self, limit: int) -> bytes:
+        if "Transfer-Encoding" in self.headers:
+            raise Refusal(411, "length", "send Content-Length, not a transfer encoding")
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdigit():
+            raise Refusal(400, "length", "Content-Length is not a number")
+        if int(length) > limit:
+            raise Refusal(413, "too-large", f"{length} bytes came, at most {limit} are taken here")
+        data = self.rfile.read(int(length))
+        if len(data) != int(length):
+            self.close_connection = True
+            raise Refusal(400, "cut-short", "the connection ended inside the request")
+        self._read = True
+        return data
+
+    def _json(self, status: int, value: dict[str, Any]) -> None:
+        self._send(status, "application/json", json.dumps(value).encode() + b"\n")
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        if not self._read:
+            self.close_connection = True  # what was not read of the request must not be taken for the next
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.send_header(
+            "Content-Security-Policy", "default-src 'none'; style-src 'self'; frame-ancestors 'none'"
+        )
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        if self.server.tell:
+            line = format % args
+            self.server.tell(f"{self.address_string()} {line.encode('ascii', 'backslashreplace').decode()}")
+
+
+class HttpServer(ThreadingHTTPServer):
+    """The listening socket, with at most 64 connections and an end for every request."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        tester: Service,
+        address: tuple[str, int],
+        tell: Callable[[str], None] | None = None,
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
+        self.tester, self.tell = tester, tell
+        self.deadlines: dict[int, tuple[float, socket.socket]] = {}
+        self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        self._tls = None
+        if tls:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*tls)
+        try:
+            super().__init__(address, Handler)
+        except OSError as error:
+            text = f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+            raise RefusedError(text, "choose another --host or --port") from None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, peer = super().get_request()
+        connection.settimeout(_IDLE)
+        if self._tls:
+            # The handshake happens at the first read, in the connection's own thread.
+            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, peer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(timeout=1.0):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def service_actions(self) -> None:
+        """Called twice a second: end requests that have taken too long."""
+        now = time.monotonic()
+        for deadline, connection in list(self.deadlines.values()):
+            if now > deadline:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        import traceback
+
+        if self.tell and not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError | ssl.SSLError):
+            self.tell(f"{client_address[0]} error: {traceback.format_exc(limit=4)}")

@@ -1,0 +1,271 @@
+"""`trainshed bench`: run workloads, check, compare and show results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainshed.errors import UsageError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help=__doc__,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+ResultFolder = Annotated[Path, typer.Argument(help="result folder")]
+
+
+@app.command()
+def run(
+    folder: Annotated[Path, typer.Argument(help="workload: a folder with workload.yaml")],
+    framework: Annotated[
+        str, typer.Option("-f", "--framework", help="implementation; the first by default")
+    ] = "",
+    scale: Annotated[str, typer.Option("-s", "--scale", help="tiny, full, or a scale of your own")] = "tiny",
+    shape: Annotated[str, typer.Option("-j", "--shape", help="nodes x devices a node, e.g. 2x2")] = "",
+    runs: Annotated[
+        int, typer.Option("-n", "--runs", min=0, help="number of runs; 0: as the workload says")
+    ] = 0,
+    seed: Annotated[int | None, typer.Option(help="first seed; without one it is drawn")] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", envvar="TRAINSHED_ENGINE", help="where nodes come from")
+    ] = "local",
+    option: Annotated[
+        list[str] | None, typer.Option("-o", "--option", help="NAME=VALUE for the engine")
+    ] = None,
+    system: Annotated[
+        Path | None, typer.Option(help="JSON file with fields of system.json that you know better")
+    ] = None,
+    power: Annotated[
+        list[str] | None, typer.Option(help="NODE=rapl, or NODE=COMMAND that prints watts")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="result folder to make")] = None,
+    emulate: Annotated[bool, typer.Option("--emulate", help="run an Ascend workload on the CPU")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print rules and job, and do nothing")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a workload N times, score it, write result and report."""
+    from trainshed.bench import runner, workload
+    from trainshed.bench.watts import parse_sources
+    from trainshed.spec.load import dump_job
+
+    chosen = workload.choose(folder, framework, scale, shape, runs)
+    if dry_run:
+        rules = workload.rules_of(chosen)
+        workload.prepare_data(chosen)
+        job = workload.job_of(chosen, seed or 1)
+        _print({"rules": rules.model_dump(), "job": dump_job(job)}) if as_json else print(
+            rules.model_dump_json(indent=2), dump_job(job), sep="\n"
+        )
+        return
+    target = out or runner.default_folder(chosen)
+    sources = parse_sources(power or [])
+    try:
+        given, options = _given(system), _pairs(option or [])
+        result = runner.run(chosen, target, _say, engine, seed, emulate, given, options, sources)
+    except KeyboardInterrupt:
+        _say(f"stopped; what there is can be measured with: trainshed bench collect {target}")
+        raise
+    _ending(result, target, as_json)
+
+
+@app.command()
+def collect(folder: ResultFolder, as_json: Json = False) -> None:
+    """Measure a result folder again, for example after a crash."""
+    from trainshed.bench import runner
+
+    _ending(runner.collect(folder), folder, as_json)
+
+
+@app.command()
+def check(folder: ResultFolder, as_json: Json = False) -> None:
+    """Check everything: manifest, schema, numbers from raw marks, all rules. Exits 1 if any is wrong."""
+    from trainshed.bench.check import check as check_folder
+
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "give a result folder")
+    checked = check_folder(folder)
+    if as_json:
+        found = [f.model_dump() for f in checked.findings]
+        _print(
+            {"ok": checked.ok, "status": checked.result.status if checked.result else None, "findings": found}
+        )
+    else:
+        for finding in checked.findings:
+            print(f"{finding.code}: {finding.message}")
+        if checked.ok:
+            print(f"{folder} holds: every file, number and rule was checked")
+    if not checked.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="result folder, or its id in history")],
+    b: Annotated[str, typer.Argument(help="the one to judge against it")],
+    as_json: Json = False,
+) -> None:
+    """Is B faster than A, beyond noise?"""
+    from dataclasses import asdict
+
+    from trainshed.bench.history import compare as compare_entries
+
+    comparison = compare_entries(_entry(a), _entry(b))
+    if as_json:
+        _print(asdict(comparison))
+        return
+    for name, entry in (("A", comparison.a), ("B", comparison.b)):
+        value = "no score" if entry.score is None else f"{entry.score:.6g} {entry.unit}"
+        print(f"{name}  {value}  {entry.framework} {entry.nodes} nodes, {entry.ranks} ranks  {entry.id}")
+    print(comparison.sentence)
+
+
+@app.command()
+def history(
+    workload: Annotated[str, typer.Option(help="only this workload")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    as_json: Json = False,
+) -> None:
+    """Results of this home, newest first."""
+    from dataclasses import asdict
+
+    from trainshed.bench import runner
+    from trainshed.cli.output import print_table
+
+    entries = runner.history().list(workload, limit)
+    if as_json:
+        _print([asdict(e) for e in entries])
+        return
+    rows = []
+    for e in entries:
+        score = "" if e.score is None else f"{e.score:.5g} {e.unit}"
+        quality = "" if e.quality is None else f"{e.quality:.4g}"
+        shape = f"{e.nodes} nodes, {e.ranks} ranks"
+        rows.append([e.created, e.workload, e.scale, e.framework, shape, e.status, score, quality, e.id])
+    print_table(
+        ["CREATED", "WORKLOAD", "SCALE", "FRAMEWORK", "SHAPE", "STATUS", "SCORE", "QUALITY", "ID"], rows
+    )
+
+
+@app.command()
+def report(
+    folder: ResultFolder,
+    form: Annotated[str, typer.Option("--format", help="html, md or csv")] = "html",
+    out: Annotated[
+        Path | None, typer.Option(help="file to write; without one html goes to FOLDER.html")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Render a report beside a result, which stays as it is."""
+    from trainshed.bench import runner
+    from trainshed.bench.folder import load_result, load_rules, write
+    from trainshed.bench.report.page import html
+    from trainshed.bench.report.text import csv_text, markdown
+
+    result, rules = load_result(folder), load_rules(folder)
+    if form == "html":
+        others = runner.sizes(runner.history().list(result.workload, limit=500), result)
+        text = html(folder, result, rules, others)
+        out = out or folder.resolve().parent / f"{folder.resolve().name}.html"
+    elif form in {"md", "csv"}:
+        text = markdown(result) if form == "md" else csv_text(result)
+    else:
+        raise UsageError(f"--format {form}", "choose html, md or csv")
+    if out is None:
+        print(text, end="")
+        return
+    write(out, text)
+    _print({"report": str(out)}) if as_json else print(out)
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="folder to make")],
+    framework: Annotated[str, typer.Option("-f", "--framework", help="pytorch or command")] = "pytorch",
+    as_json: Json = False,
+) -> None:
+    """Make a workload folder to start from."""
+    from trainshed.bench.template import make
+
+    files = make(folder, framework)
+    if as_json:
+        _print({"files": [str(f) for f in files]})
+        return
+    for file in files:
+        print(file)
+    print(f"run it with: trainshed bench run {folder}")
+
+
+@app.command()
+def schema(as_json: Json = True) -> None:
+    """Print the JSON schema of result.json."""
+    from trainshed.bench.result import json_schema
+
+    _print(json_schema())
+
+
+def _ending(result: Any, folder: Path, as_json: bool) -> None:
+    """The last words: verdict, number, where the report is, and how to go on. A failed result exits 1."""
+    from trainshed.bench.report.text import interval, show
+
+    if as_json:
+        _print({"folder": str(folder), **result.model_dump(by_alias=True)})
+    else:
+        print(f"{result.workload} {result.scale}, {result.framework}: {result.status}")
+        for reason in result.reasons:
+            print(f"  {reason.code}: {reason.message}")
+        for warning in result.warnings:
+            print(f"  note: {warning.message}")
+        print(
+            f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)} (95 % {interval(result)})"
+        )
+        print(f"  quality: {show(result.score.quality)}")
+        print(f"  report: {folder / 'report.html'}")
+        print(f"  check it with: trainshed bench check {folder}")
+    if result.status != "valid":
+        raise typer.Exit(1)
+
+
+def _entry(name: str) -> Any:
+    from trainshed.bench import runner
+    from trainshed.bench.folder import load_result
+    from trainshed.bench.history import entry_of
+
+    path = Path(name)
+    return entry_of(load_result(path), path) if path.is_dir() else runner.history().get(name)
+
+
+def _given(path: Path | None) -> dict[str, str]:
+    import json
+
+    if path is None:
+        return {}
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--system {path}: {error}", "give a JSON file with fields of system.json") from None
+    return {str(k): str(v) for k, v in value.items() if not isinstance(v, dict)}
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    bad = [o for o in options if "=" not in o]
+    if bad:
+        raise UsageError(f"--option {bad[0]}", "write NAME=VALUE")
+    return dict(o.split("=", 1) for o in options)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print(value: Any) -> None:
+    from trainshed.cli.output import print_json
+
+    print_json(value)

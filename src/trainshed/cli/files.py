@@ -1,0 +1,181 @@
+"""Commands on files and URLs: cp, sync, ls, cat, du, rm. They ask `trainshed.store` and show the answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from trainshed.store import Progress, Summary
+
+app = typer.Typer(help="Copy, list and remove files and objects.", no_args_is_help=True)
+
+Url = Annotated[
+    str, typer.Argument(help="A path, file://, obs://BUCKET/KEY or s3://BUCKET/KEY.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FollowLinks = Annotated[
+    bool, typer.Option("--follow-links", help="Copy what links outside the source point to.")
+]
+
+
+@app.command()
+def cp(
+    source: Url,
+    destination: Url,
+    force: Annotated[bool, typer.Option("--force", help="Copy also what is there unchanged.")] = False,
+    follow_links: FollowLinks = False,
+    as_json: Json = False,
+) -> None:
+    """Copy a file, or the contents of a directory into a directory. Run again to resume."""
+    _copy(source, destination, delete=False, force=force, follow_links=follow_links, as_json=as_json)
+
+
+@app.command()
+def sync(
+    source: Url,
+    destination: Url,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove at the destination what the source has not.")
+    ] = False,
+    follow_links: FollowLinks = False,
+    as_json: Json = False,
+) -> None:
+    """Make a directory like another one, moving only what differs."""
+    _copy(source, destination, delete=delete, force=False, follow_links=follow_links, as_json=as_json)
+
+
+@app.command()
+def ls(
+    url: Url,
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="All levels.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is in a directory, bucket or prefix."""
+    from trainshed.store import list_tree
+
+    found = list_tree(url)
+    rows: dict[str, tuple[int, float]] = {}
+    for entry in found:
+        name = entry.name + "/" if entry.is_directory else entry.name
+        head, slash, _ = name.partition("/")
+        if slash and not recursive:
+            before = rows.get(head + "/", (0, 0.0))
+            rows[head + "/"] = (before[0] + entry.size, max(before[1], entry.mtime))
+        else:
+            rows[name] = (entry.size, entry.mtime)
+    if as_json:
+        print(json.dumps([{"name": n, "size": s, "mtime": m} for n, (s, m) in sorted(rows.items())]))
+        return
+    for name, (size, mtime) in sorted(rows.items()):
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(mtime)) if mtime else "-"
+        print(f"{_size(size):>10}  {when:>16}  {_printable(name)}")
+
+
+@app.command()
+def cat(url: Url) -> None:
+    """Write a file's or object's bytes to standard output."""
+    from trainshed.store import cat as pieces
+
+    for piece in pieces(url):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+@app.command()
+def du(url: Url, as_json: Json = False) -> None:
+    """Count files and bytes."""
+    from trainshed.store import disk_usage
+
+    files, size = disk_usage(url)
+    print(json.dumps({"files": files, "bytes": size}) if as_json else f"{_size(size)} in {files} files")
+
+
+@app.command("rm")
+def rm_url(
+    url: Url,
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="A directory with all in it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove a file or object."""
+    from trainshed.store import remove
+
+    count = remove(url, recursive=recursive)
+    print(json.dumps({"removed": count}) if as_json else f"removed {count}")
+
+
+def _copy(
+    source: str, destination: str, *, delete: bool, force: bool, follow_links: bool, as_json: bool
+) -> None:
+    from trainshed.store import copy
+
+    with _bar(enabled=not as_json) as progress:
+        summary = copy(
+            source, destination, delete=delete, force=force, follow_links=follow_links, progress=progress
+        )
+    if as_json:
+        print(json.dumps({**asdict(summary), "complete": summary.complete}))
+    else:
+        _tell(summary)
+    if not summary.complete:
+        raise typer.Exit(1)
+
+
+def _tell(summary: Summary) -> None:
+    rate = summary.bytes / summary.seconds if summary.seconds else 0
+    parts = [f"{summary.files} files, {_size(summary.bytes)} in {summary.seconds:.1f} s ({_size(rate)}/s)"]
+    parts += [f"{summary.skipped} unchanged"] if summary.skipped else []
+    parts += [f"{summary.deleted} deleted"] if summary.deleted else []
+    parts += [f"{summary.retries} retries"] if summary.retries else []
+    print(", ".join(parts))
+    for name in summary.unverified:
+        print(f"not verified (the store gives no checksum): {_printable(name)}", file=sys.stderr)
+    for problem in (*summary.unrepresentable, *summary.unstable):
+        print(f"not copied: {_printable(problem.name)} {problem.reason}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar with rate and time left, on a terminal only."""
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("listing")
+
+        def show(state: Progress) -> None:
+            words = f"{state.files}/{state.files_total}{'+' if state.listing else ''} files"
+            bar.update(task, description=words, completed=state.bytes, total=state.bytes_total or None)
+
+        yield show
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _printable(name: str) -> str:
+    """Names come from strangers: nothing in them may steer the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

@@ -1,0 +1,155 @@
+"""Commands on the embedded store: up, down, status, and its users."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The embedded object store and its users.", no_args_is_help=True)
+user_app = typer.Typer(help="Users of the embedded store: keys, teams and buckets.", no_args_is_help=True)
+app.add_typer(user_app, name="user")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
+
+
+@app.command()
+def up(as_json: Json = False) -> None:
+    """Start the store, unless it runs."""
+    from trainshed.store import embedded
+
+    endpoint = embedded.ensure_running()
+    if as_json:
+        print(json.dumps({"url": endpoint.url, "pid": endpoint.pid}))
+    else:
+        print(f"store at {endpoint.url}")
+
+
+@app.command()
+def down(as_json: Json = False) -> None:
+    """Stop the store; its data stay."""
+    from trainshed.store import embedded
+
+    stopped = embedded.stop()
+    print(json.dumps({"stopped": stopped}) if as_json else "stopped" if stopped else "was not running")
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Whether the store runs, where, and how much it holds."""
+    from trainshed.store import embedded
+
+    state = embedded.status()
+    if as_json:
+        print(json.dumps({**asdict(state), "folder": str(state.folder)}))
+        return
+    if not state.running:
+        print(f"not running; data in {state.folder} ({state.data_bytes / 2**20:.1f} MiB)")
+        return
+    memory = "not measured" if state.memory_bytes is None else f"{state.memory_bytes / 2**20:.0f} MiB"
+    print(
+        f"running at {state.url} (pid {state.store_pid}, watched by {state.pid}, {state.restarts} restarts)"
+    )
+    print(f"memory {memory}, data {state.data_bytes / 2**20:.1f} MiB in {state.folder}")
+
+
+@user_app.command("add")
+def add(
+    name: Name,
+    team: Annotated[list[str] | None, typer.Option("--team", help="A team the user belongs to.")] = None,
+    bucket: Annotated[
+        list[str] | None, typer.Option("--bucket", help="A further bucket of the user.")
+    ] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="May reach every bucket.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Add a user (keys are made), or add teams and buckets to one."""
+    from trainshed.store import embedded, identities
+
+    place = embedded.folder()
+    identities.ensure(place)
+    user = identities.add_user(place, name, team or [], bucket or [], admin=admin)
+    embedded.reload_identities()
+    _show(user, as_json)
+
+
+@user_app.command("team-bucket")
+def team_bucket(
+    team: Annotated[str, typer.Argument(help="The team.", show_default=False)],
+    bucket: Annotated[str, typer.Argument(help="A bucket all its members reach.", show_default=False)],
+) -> None:
+    """Give a team a bucket."""
+    from trainshed.store import embedded, identities
+
+    identities.add_team_bucket(embedded.folder(), team, bucket)
+    embedded.reload_identities()
+
+
+@user_app.command("show")
+def show(name: Name, as_json: Json = False) -> None:
+    """Where a user's keys are, and what they reach."""
+    from trainshed.store import embedded, identities
+
+    _show(identities.get_user(embedded.folder(), name), as_json)
+
+
+@user_app.command("env")
+def env(name: Name) -> None:
+    """Print shell lines that let official clients in as this user. They contain the secret key."""
+    from trainshed.store import embedded
+
+    for key, value in embedded.ensure_running().for_user(name).environment().items():
+        print(f"export {key}={value}")
+
+
+@user_app.command("list")
+def list_users(as_json: Json = False) -> None:
+    """All users."""
+    from trainshed.store import embedded, identities
+
+    known = identities.load(embedded.folder())
+    rows = [
+        {"name": u.name, "teams": list(u.teams), "buckets": ["*"] if u.admin else list(known.buckets_of(u))}
+        for u in known.users.values()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['name']:<20} {', '.join(row['buckets'])}")
+
+
+@user_app.command("remove")
+def remove(name: Name) -> None:
+    """Remove a user; buckets and data stay."""
+    from trainshed.store import embedded, identities
+
+    identities.remove_user(embedded.folder(), name)
+    embedded.reload_identities()
+
+
+@user_app.command("export")
+def export() -> None:
+    """Print all identities, with secrets, as an external SeaweedFS reads them (`weed s3 -config=FILE`)."""
+    from trainshed.store import embedded, identities
+
+    print(identities.load(embedded.folder()).render())
+
+
+def _show(user: object, as_json: bool) -> None:
+    from trainshed.store import embedded, identities
+
+    assert isinstance(user, identities.User)
+    place = embedded.folder()
+    buckets = ["*"] if user.admin else list(identities.load(place).buckets_of(user))
+    row = {"name": user.name, "access_key": user.access_key, "teams": list(user.teams), "buckets": buckets}
+    if as_json:
+        print(json.dumps(row))
+        return
+    print(f"user {user.name}: access key {user.access_key}, buckets {', '.join(buckets)}")
+    print(
+        f"the secret key is in {place / 'identities.json'}; `trainshed store user env {user.name}` prints it"
+    )

@@ -1,0 +1,310 @@
+"""`trainshed tester`: the organiser's server and its tests; for participants, sending results to it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainshed.cli.output import clock, print_json, print_table
+from trainshed.errors import TrainshedError, UsageError
+
+if TYPE_CHECKING:
+    from trainshed.bench.tester.ledger import Ledger
+
+app = typer.Typer(
+    help="The organiser's server: register tests, receive and rank results; send results to it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+Folder = Annotated[Path | None, typer.Option("--folder", help="the Tester's folder [$TRAINSHED_HOME/tester]")]
+TestId = Annotated[str, typer.Argument(help="id of the test")]
+
+
+@app.command()
+def serve(
+    folder: Folder = None,
+    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 for all")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 9527,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file, for https")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key")] = None,
+    max_result: Annotated[str, typer.Option(help="largest result taken")] = "1GiB",
+    quiet: Annotated[bool, typer.Option("--quiet", help="do not log requests")] = False,
+    as_json: Json = False,
+) -> None:
+    """Serve until stopped: the protocol for participants and the web pages."""
+    from trainshed.bench.tester.server import HttpServer
+    from trainshed.bench.tester.service import Service
+    from trainshed.spec.values import parse_size
+
+    if (certificate is None) != (key is None):
+        raise UsageError("--certificate and --key belong together", "give both or none")
+    tls = (certificate, key) if certificate and key else None
+    try:
+        tester = Service(_folder(folder), parse_size(max_result))
+    except ValueError as error:
+        raise UsageError(f"--max-result {max_result!r}: {error}", "write for example 512MiB") from None
+    tell = None if quiet else lambda line: print(line, file=sys.stderr, flush=True)
+    server = HttpServer(tester, (host, port), tell, tls)
+    tester.start()
+    address = f"{'https' if tls else 'http'}://{host}:{server.server_address[1]}"
+    if as_json:
+        print_json({"url": address, "folder": str(_folder(folder))})
+    else:
+        print(f"Tester on {address}, data in {_folder(folder)}")
+    if tls is None and host not in ("127.0.0.1", "localhost", "::1"):
+        print("warning: tokens travel unencrypted; use --certificate and --key", file=sys.stderr)
+    sys.stdout.flush()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+    server.serve_forever()
+    server.server_close()
+    tester.stop()
+
+
+@app.command()
+def add(
+    test: TestId,
+    model: Annotated[str, typer.Option(help="such as resnet50_v1.5")],
+    mode: Annotated[str, typer.Option(help="training or inference")] = "training",
+    division: Annotated[str, typer.Option(help="closed or open")] = "closed",
+    scenario: Annotated[str, typer.Option()] = "generic",
+    test_object: Annotated[str, typer.Option("--object", help="single or cluster")] = "single",
+    participant: Annotated[str, typer.Option(help="shown on the pages")] = "",
+    rules: Annotated[Path | None, typer.Option(help="rules.json that results must have been made by")] = None,
+    max_results: Annotated[int, typer.Option(help="how many results the test takes")] = 20,
+    token_file: Annotated[
+        Path | None, typer.Option(help="write the token here instead of showing it")
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Register a test and print its token, which is shown only now."""
+    from trainshed.bench.tester.model import Test
+
+    test_ = Test(test, mode, model, division, scenario, test_object, participant, _rules(rules), max_results)
+    token = _ledger(folder).add_test(test_)
+    _give_token(test, token, token_file, as_json)
+
+
+@app.command("new-token")
+def new_token(
+    test: TestId,
+    token_file: Annotated[
+        Path | None, typer.Option(help="write the token here instead of showing it")
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a test's token; the old one no longer works."""
+    _give_token(test, _ledger(folder).new_token(test), token_file, as_json)
+
+
+@app.command()
+def tests(folder: Folder = None, as_json: Json = False) -> None:
+    """List the registered tests."""
+    found = _ledger(folder).tests()
+    if as_json:
+        print_json([test.public() for test in found])
+        return
+    names = ("id", "participant", "model", "mode", "division", "scenario", "object")
+    rows = [[str(getattr(t, n)) for n in names] + ["closed" if t.closed else "open"] for t in found]
+    print_table([*names, "state"], rows)
+
+
+@app.command()
+def results(test: Annotated[str, typer.Argument(help="only this test")] = "", folder: Folder = None,
+            as_json: Json = False) -> None:  # fmt: skip
+    """List what has arrived, newest first."""
+    found = _ledger(folder).results(test)
+    if as_json:
+        print_json([item.public() for item in found])
+        return
+    rows = [
+        [item.test, item.upload[:12], clock(item.received), item.state, _score(item.summary),
+         " ".join(sorted({f["code"] for f in item.findings}))]
+        for item in found
+    ]  # fmt: skip
+    print_table(["test", "upload", "received", "state", "score", "findings"], rows)
+
+
+@app.command()
+def close(test: TestId, reopen: Annotated[bool, typer.Option("--reopen")] = False, folder: Folder = None,
+          as_json: Json = False) -> None:  # fmt: skip
+    """Take no more results for a test (or, with --reopen, take them again)."""
+    _ledger(folder).close_test(test, not reopen)
+    if as_json:
+        print_json({"test": test, "closed": not reopen})
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="results.csv, results.json, ranking.csv or ranking.json")],
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Print results or the ranking as CSV or JSON."""
+    from trainshed.bench.tester import export as maker
+
+    makers = {"results.csv": maker.results_csv, "results.json": maker.results_json,
+              "ranking.csv": maker.ranking_csv, "ranking.json": maker.ranking_json}  # fmt: skip
+    name = what.partition(".")[0] + ".json" if as_json else what
+    if name not in makers:
+        raise UsageError(f"there is no export {what!r}", f"choose {', '.join(makers)}")
+    ledger = _ledger(folder)
+    print(makers[name](ledger.tests(), ledger.results()), end="")
+
+
+@app.command()
+def token(test: TestId, as_json: Json = False) -> None:
+    """Keep a test's token on this machine: it is read from standard input."""
+    from getpass import getpass
+
+    from trainshed.bench.tester.spool import save_token
+
+    text = getpass(f"token of {test}: ") if sys.stdin.isatty() else sys.stdin.readline(300)
+    path = save_token(test, text.strip())
+    if as_json:
+        print_json({"test": test, "path": str(path)})
+    else:
+        print(f"kept in {path}")
+
+
+@app.command()
+def send(
+    result: Annotated[Path, typer.Argument(help="a finished result folder")],
+    to: Annotated[str, typer.Option(help="http(s)://HOST:PORT of the Tester")],
+    test: Annotated[str, typer.Option(help="id of the test")],
+    token_file: Annotated[Path | None, typer.Option(help="file with the token")] = None,
+    authority: Annotated[Path | None, typer.Option(help="CA file of the Tester's certificate")] = None,
+    wait: Annotated[str, typer.Option(help="how long to try before it stays in the spool")] = "5m",
+    verdict: Annotated[bool, typer.Option(help="wait for the Tester's check")] = True,
+    as_json: Json = False,
+) -> None:
+    """Send a result; it is kept and can be sent again until the Tester has acknowledged it."""
+    from trainshed.bench.tester.deliver import verdict_of
+    from trainshed.bench.tester.spool import Spool
+
+    spool = Spool()
+    entry = spool.keep(result, to, test, str(token_file or ""), str(authority or ""))
+    receipt = spool.send(entry, _seconds(wait), None if as_json else _say)
+    state = verdict_of(entry, 120.0) if verdict else {"state": "received", "receipt": receipt}
+    _show_verdict(state, entry.upload, as_json)
+
+
+@app.command()
+def resend(
+    wait: Annotated[str, typer.Option(help="how long to try for each")] = "1m", as_json: Json = False
+) -> None:
+    """Send everything that waits in the spool."""
+    from trainshed.bench.tester.spool import Spool
+
+    spool = Spool()
+    outcome: list[dict[str, Any]] = []
+    for entry in spool.waiting():
+        try:
+            spool.send(entry, _seconds(wait), None if as_json else _say)
+            outcome.append({"test": entry.test, "upload": entry.upload, "state": "sent"})
+        except TrainshedError as error:
+            outcome.append(
+                {"test": entry.test, "upload": entry.upload, "state": "waits", "why": error.message}
+            )
+    if as_json:
+        print_json(outcome)
+    else:
+        rows = [[o["test"], o["upload"][:12], o["state"], o.get("why", "")] for o in outcome]
+        print_table(["test", "upload", "state", "why"], rows)
+    if any(item["state"] != "sent" for item in outcome):
+        raise typer.Exit(1)
+
+
+@app.command()
+def spool(as_json: Json = False) -> None:
+    """List results that wait to be sent."""
+    from trainshed.bench.tester.spool import Spool
+
+    found = Spool()
+    rows = [(e.test, e.upload, e.url, clock(e.kept), found.problem(e)) for e in found.waiting()]
+    names = ("test", "upload", "to", "kept", "problem")
+    if as_json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(names, [[test, upload[:12], *rest] for test, upload, *rest in rows])
+
+
+def _folder(folder: Path | None) -> Path:
+    from trainshed.runs.directory import home
+
+    return (folder or home() / "tester").resolve()
+
+
+def _ledger(folder: Path | None) -> Ledger:
+    from trainshed.bench.tester.ledger import Ledger
+
+    return Ledger(_folder(folder) / "tester.sqlite")
+
+
+def _rules(path: Path | None) -> str:
+    if path is None:
+        return ""
+    from pydantic import ValidationError
+
+    from trainshed.bench.rules import Rules
+
+    try:
+        return Rules.model_validate_json(path.read_text("utf-8")).model_dump_json()
+    except (OSError, ValidationError) as error:
+        text = str(error).splitlines()[0]
+        raise UsageError(f"--rules {path}: {text}", "give the rules.json of a result folder") from None
+
+
+def _give_token(test: str, token: str, path: Path | None, as_json: bool) -> None:
+    import os
+
+    if path is not None:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+            stream.write(token + "\n")
+    shown = {"token_file": str(path)} if path else {"token": token}
+    if as_json:
+        print_json({"test": test, **shown})
+    elif path:
+        print(f"token of {test} written to {path}")
+    else:
+        print(f"token of {test} (shown only now): {token}")
+
+
+def _seconds(text: str) -> float:
+    from trainshed.spec.values import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--wait {text!r}: {error}") from None
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _score(summary: dict[str, Any]) -> str:
+    return "" if summary.get("score") is None else f"{summary['score']:.2f} {summary.get('unit', '')}"
+
+
+def _show_verdict(state: dict[str, Any], upload: str, as_json: bool) -> None:
+    findings = state["receipt"]["findings"]
+    if as_json:
+        print_json({"state": state["state"], "receipt": state["receipt"]})
+    else:
+        print(f"{state['state']}: result {upload[:12]} is at the Tester")
+        for item in findings:
+            print(f"  {item['code']}: {item['message']}")
+    if state["state"] == "failed":
+        raise typer.Exit(1)

@@ -1,0 +1,5 @@
+"""`from moxing.framework import file`."""
+
+from moxing.framework import file
+
+__all__ = ["file"]

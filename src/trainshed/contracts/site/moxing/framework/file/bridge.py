@@ -1,0 +1,125 @@
+"""The way from `moxing` to Trainshed's store: found beside this file, whatever environment runs the script.
+
+The job's Python need not have Trainshed installed: the package is loaded from where this module lies, without
+putting its neighbours on the job's import path. Only standard-library parts of it are used.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import sys
+import threading
+
+
+def _load():
+    if "trainshed" in sys.modules:
+        return
+    root = pathlib.Path(__file__).resolve().parents[5]
+    spec = importlib.util.spec_from_file_location(
+        "trainshed", str(root / "__init__.py"), submodule_search_locations=[str(root)]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["trainshed"] = module
+    spec.loader.exec_module(module)
+
+
+_load()
+
+from moxing.framework.file.errors import (  # noqa: E402
+    MoxFileNotExistsException,
+    MoxFileReadException,
+    MoxFileRespException,
+    Response,
+)
+from trainshed.store import credentials as _credentials  # noqa: E402
+from trainshed.store.copy import copy as _copy  # noqa: E402
+from trainshed.store.errors import AccessDeniedError, ChecksumError, CopyError, ObjectNotFoundError  # noqa: E402
+from trainshed.store.errors import StoreError as _StoreError  # noqa: E402
+from trainshed.store.location import parse_url  # noqa: E402
+from trainshed.store.s3 import Client, Patience  # noqa: E402
+
+__all__ = ["ObjectNotFoundError", "client", "copy_tree", "parse_url", "set_auth", "translated"]
+
+_lock = threading.Lock()
+_clients = {}
+_given = {}
+_patience = [None]
+
+
+def set_auth(ak, sk, token, server, port, is_secure, ssl_verify, path_style, retry):
+    """Remember what was given; the rest still comes from the environment."""
+    with _lock:
+        for name, value in (
+            ("ak", ak),
+            ("sk", sk),
+            ("token", token),
+            ("server", server),
+            ("port", port),
+            ("is_secure", is_secure),
+            ("ssl_verify", ssl_verify),
+            ("path_style", path_style),
+        ):
+            if value is not None:
+                _given[name] = value
+        if retry is not None:
+            _patience[0] = Patience(attempts=max(1, int(retry)))
+        _clients.clear()
+
+
+def _resolved(scheme):
+    if not _given:
+        return _credentials.resolve(scheme)
+    base = None if {"ak", "sk", "server"} <= set(_given) else _credentials.resolve(scheme)
+    endpoint = base.endpoint if base else "https://" + str(_given["server"])
+    if "server" in _given:
+        server = str(_given["server"])
+        endpoint = server if "://" in server else "https://" + server
+    protocol, _, host = endpoint.partition("://")
+    # Scripts say is_secure=False to speed OBS up; True on a plain store would only break it.
+    if _given.get("is_secure") is False:
+        protocol = "http"
+    elif "server" in _given and _given.get("is_secure"):
+        protocol = "https"
+    if "port" in _given:
+        host = "{}:{}".format(host.rsplit(":", 1)[0] if ":" in host else host, int(_given["port"]))
+    return _credentials.make(
+        _given.get("ak") or base.access_key,
+        _given.get("sk") or base.secret_key,
+        protocol + "://" + host,
+        region=base.region if base else "",
+        token=_given.get("token") or (base.token if base else ""),
+        path_style=_given.get("path_style", base.path_style if base else None),
+        verify_tls=bool(_given.get("ssl_verify", base.verify_tls if base else True)),
+        source="moxing.file.set_auth",
+    )
+
+
+def client(scheme):
+    """One client per process and protocol; a forked child makes its own."""
+    key = (os.getpid(), scheme)
+    with _lock:
+        if key not in _clients:
+            _clients[key] = Client(_resolved(scheme), _patience[0])
+        return _clients[key]
+
+
+def copy_tree(src, dst, **options):
+    places = [p for p in (parse_url(src), parse_url(dst)) if p.is_remote]
+    who = client(places[0].scheme).credentials if places else None
+    with translated():
+        return _copy(src, dst, credentials=who, follow_links=True, patience=_patience[0], **options)
+
+
+@contextlib.contextmanager
+def translated():
+    """Trainshed's errors as the exceptions that scripts know."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise MoxFileNotExistsException(error.message) from error
+    except _StoreError as error:
+        cause = error.__cause__ if isinstance(error, CopyError) and error.__cause__ else error
+        kind = MoxFileReadException if isinstance(cause, ChecksumError) else MoxFileRespException
+        status = 403 if isinstance(cause, AccessDeniedError) else 500
+        raise kind(Response(status, type(cause).__name__, error.code, str(error))) from error

@@ -1,0 +1,14 @@
+"""Telling URLs from paths, and the bridge to Trainshed's store, crossed only when a URL is used.
+
+`import moxing` stands at the top of scripts that may never touch a URL, so it must cost nothing.
+"""
+
+
+def is_remote(text):
+    return text.startswith(("obs://", "s3://"))
+
+
+def __getattr__(name):
+    from moxing.framework.file import bridge
+
+    return getattr(bridge, name)

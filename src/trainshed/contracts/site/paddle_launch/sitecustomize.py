@@ -1,0 +1,65 @@
+"""Python imports this before a program starts, when its folder is on PYTHONPATH.
+
+Acts on `python -m paddle.distributed.launch` alone: old arguments become today's, and a line in the
+log says so. Every other program only pays for one comparison. A sitecustomize further down the path
+(the system's, another contract's) is run afterwards, as if this one were not there.
+"""
+
+import os
+import sys
+
+_MODULE = "paddle.distributed.launch"
+
+
+def _is_launcher() -> bool:
+    """The word before the program's arguments names the module: `-m NAME` or `-mNAME`."""
+    words: list[str] = getattr(sys, "orig_argv", [])
+    if not sys.argv or sys.argv[0] != "-m" or len(words) <= len(sys.argv):
+        return False
+    word = words[-len(sys.argv)]
+    return word == _MODULE or (word.startswith("-") and word.endswith("m" + _MODULE))
+
+
+def _on_gpu() -> bool:
+    kind = os.environ.get("TRAINSHED_DEVICE_KIND")
+    if os.environ.get("TRAINSHED_EMULATED") or kind == "cpu":
+        return False
+    return os.path.exists("/dev/nvidiactl")  # noqa: PTH110 - pathlib costs every start of Python
+
+
+def _translate() -> None:
+    from trainshed_paddle_arguments import (  # type: ignore[import-not-found,unused-ignore]
+        ArgumentsError,
+        translate,
+    )
+
+    size = os.environ.get("TRAINSHED_LOCAL_SIZE", "")
+    try:
+        found = translate(sys.argv[1:], int(size) if size.isdigit() and int(size) else None, _on_gpu())
+    except ArgumentsError as error:
+        # An exception here would end in a traceback of the interpreter's start, so: one line, and out.
+        os.write(2, f"trainshed: cannot start {_MODULE}: {error}\n".encode("utf-8", "replace"))
+        os._exit(2)
+    if found is None:
+        return
+    sys.argv[1:] = found.arguments
+    for line in [found.message, *(f"warning: {text}" for text in found.warnings)]:
+        os.write(2, f"trainshed: {line}\n".encode("utf-8", "replace"))
+
+
+def _run_next() -> None:
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    places = [os.path.abspath(entry or ".") for entry in sys.path]  # noqa: PTH100
+    rest = sys.path[places.index(here) + 1 :] if here in places else []
+    # Also past a second mention of this folder: running itself again would never end.
+    spec = PathFinder.find_spec("sitecustomize", [p for p in rest if os.path.abspath(p or ".") != here])  # noqa: PTH100
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
+if _is_launcher():
+    _translate()
+_run_next()

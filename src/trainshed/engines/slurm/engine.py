@@ -1,0 +1,273 @@
+"""Engine `slurm`: submits, asks, stops. Slurm queues, places and isolates; the driver runs in the job."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import sys
+import time
+from dataclasses import replace
+
+from trainshed.engines import _driving as driving
+from trainshed.engines.base import Check, Engine, Preview, Request, Status, as_options, resolve_secrets
+from trainshed.engines.slurm import doctor, handed, remote, script
+from trainshed.engines.slurm.client import Slurm, SlurmError
+from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
+from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, state_of, waiting_words
+from trainshed.errors import RefusedError, UsageError
+from trainshed.plan.model import Plan
+from trainshed.plan.planner import plan
+from trainshed.plan.topology import Device, Host, Topology
+from trainshed.plan.view import Site
+from trainshed.runs.directory import RunDirectory, Runs, home
+from trainshed.runs.events import Kind
+from trainshed.runs.outcome import Outcome
+from trainshed.runs.states import RunState
+from trainshed.runs.summary import summarise
+from trainshed.spec.load import dump_job
+
+_FRESH = 2.0
+"""Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
+_NOTE = "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
+
+
+class SlurmEngine(Engine):
+    """Nodes of a Slurm cluster."""
+
+    name = "slurm"
+
+    def __init__(self) -> None:
+        self._asked = float("-inf")
+        self._entries: list[Entry] = []
+
+    def preview(self, request: Request) -> Preview:
+        chosen = self._settings(request)
+        name = f"{request.job.name}-preview"
+        runs = _paths(str(home() / "runs" / name), chosen.array or 1)
+        text = script.render(request.job, chosen, runs, _home(chosen), "", request.emulate)
+        return Preview(_preview_plan(request, chosen, name), text)
+
+    def submit(self, request: Request) -> RunDirectory:
+        return self._submit(request, self._settings(request))[0]
+
+    def submit_many(self, request: Request, count: int) -> list[RunDirectory]:
+        """`count` runs of the same job as one array."""
+        chosen = self._settings(request)
+        return self._submit(request, chosen.model_copy(update={"array": count}))
+
+    def status(self, run: RunDirectory) -> Status:
+        if remote.is_mirror(run):
+            return remote.status(run)
+        try:
+            entry = self._entry(run)
+            if entry is None:
+                entry = self._entry(run, fresh=True)
+            if entry is not None and not entry.state.is_over:
+                words = waiting_words(entry) if entry.state.is_waiting else ""
+                if words:
+                    _requeued(run)
+                return Status(alive=True, waiting=words)
+            job = entry.job if entry else _recorded(run)
+            state = entry.state.value if entry else ""
+            if job:
+                state = Slurm(_conf(run)).accounted(job) or state
+        except SlurmError as error:
+            # Not to be reached is not the same as gone.
+            return Status(alive=True, waiting=f"its state in Slurm is not known now: {error.message}")
+        if state and not state_of(state).is_over:
+            return Status(alive=True)
+        _close(run, state)
+        return Status(alive=False)
+
+    def stop(self, run: RunDirectory, reason: str) -> None:
+        if remote.is_mirror(run):
+            remote.stop(run, reason)
+            return
+        again = bool(driving.stop_reason(run))
+        run.append(Kind.STOP_REQUESTED, reason=reason)
+        entry = self._entry(run, fresh=True)
+        if entry is None or entry.state.is_over:
+            return
+        slurm = Slurm(_conf(run))
+        # The driver stops its agents within their grace; not there, or asked before, Slurm ends them.
+        gently = not again and not entry.state.is_waiting
+        if not (gently and slurm.cancel(entry.job, "--signal=TERM", "--batch")):
+            slurm.cancel(entry.job)
+        self._asked = float("-inf")
+
+    def describe(self) -> list[Check]:
+        chosen = settings({})
+        return remote.describe(chosen) if chosen.profile.login else doctor.checks(chosen)
+
+    def forget(self, run: RunDirectory) -> None:
+        if remote.is_mirror(run):
+            remote.forget(run)
+        else:
+            handed.forget(run)
+
+    def submit_here(self, request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
+        """Make the run directories and hand the job to Slurm; refused, nothing is left behind."""
+        dependency = self._dependency(chosen.dependency)
+        runs = _create(request.job.name, chosen.array or 1)
+        try:
+            submission = handed.Submission(settings=chosen, emulate=request.emulate, user=getpass.getuser())
+            text = dump_job(request.job)
+            for run in runs:
+                self._write(run, request, submission, text, values, runs)
+            paths = [str(run.path) for run in runs]
+            batch = script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulate)
+            job = Slurm(chosen.profile.slurm_conf).submit(batch)
+        except BaseException:
+            for run in runs:
+                handed.forget(run)
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        for index, run in enumerate(runs):
+            run.append(Kind.NOTE, slurm_job=job if len(runs) == 1 else f"{job}_{index}")
+        return runs
+
+    def _submit(self, request: Request, chosen: Settings) -> list[RunDirectory]:
+        values = resolve_secrets(request.job)
+        if chosen.profile.login:
+            return remote.submit(request, chosen, values)
+        return self.submit_here(request, chosen, values)
+
+    def _settings(self, request: Request) -> Settings:
+        chosen = settings(as_options(request.options, OPTIONS))
+        if request.job.image and not chosen.profile.container:
+            raise RefusedError(
+                f"image {request.job.image!r}: how this cluster runs containers is not known",
+                "say so with -o container=podman, apptainer, pyxis or enroot, or in the site's profile",
+            )
+        return chosen
+
+    def _write(
+        self,
+        run: RunDirectory,
+        request: Request,
+        submission: handed.Submission,
+        job: str,
+        values: dict[str, str],
+        runs: list[RunDirectory],
+    ) -> None:
+        run.write("job.yaml", job)
+        handed.write(run, submission, values)
+        run.append(
+            Kind.SUBMITTED,
+            name=request.job.name,
+            engine=self.name,
+            shape=request.job.resources.shape,
+            launcher=request.job.launcher,
+            contract=request.job.contract,
+            emulated=request.emulate,
+            array=[other.id for other in runs] if len(runs) > 1 else [],
+        )
+
+    def _dependency(self, text: str | None) -> str:
+        """Run ids as Slurm's own form; that form itself is passed as it is."""
+        if not text or ":" in text:
+            return text or ""
+        jobs = []
+        for name in text.split(","):
+            run = Runs.default().find(name.strip())
+            job = _recorded(run)
+            if not job:
+                raise UsageError(
+                    f"option dependency: run {run.id} is no Slurm job", "name a run of this engine"
+                )
+            jobs.append(job)
+        return "afterok:" + ":".join(jobs)
+
+    def _entry(self, run: RunDirectory, fresh: bool = False) -> Entry | None:
+        if fresh or time.monotonic() - self._asked > _FRESH:
+            self._entries = Slurm(_conf(run)).jobs()
+            self._asked = time.monotonic()
+        base, _, index = run.id.rpartition(".")
+        for entry in reversed(self._entries):
+            if entry.task is None and entry.comment == f"trainshed:{run.id}":
+                return entry
+            if entry.task is not None and entry.comment == f"trainshed:{base}" and str(entry.task) == index:
+                return entry
+        return None
+
+
+def _requeued(run: RunDirectory) -> None:
+    """A job that ran and waits again was put back by Slurm: said here if its driver died with its host."""
+    kinds = [e.kind for e in run.events() if e.kind in (Kind.ATTEMPT, Kind.PENDING, Kind.FINISHED)]
+    if kinds[-1:] == [Kind.ATTEMPT]:
+        run.append(Kind.PENDING, reason=REQUEUED)
+
+
+def _close(run: RunDirectory, state: str) -> None:
+    """Slurm says that the job is over and its driver recorded no end: record it with Slurm's reason."""
+    if not state or any(event.kind is Kind.FINISHED for event in run.events()):
+        return
+    asked, told = driving.stop_reason(run), summarise(run, alive=False).outcome
+    # Agents that Slurm itself signals say that they were stopped; why, only Slurm knows.
+    if told is None or told.state is RunState.LOST or (told.state is RunState.STOPPED and not asked):
+        told = Outcome.of(failure_of(state, asked))
+    handed.forget(run)
+    driving.record_end(run, told)
+
+
+def _recorded(run: RunDirectory) -> str:
+    """The job's number, by the submission or by the driver."""
+    jobs = [event.data["slurm_job"] for event in run.events() if event.data.get("slurm_job")]
+    return str(jobs[0]) if jobs else ""
+
+
+def _conf(run: RunDirectory) -> str | None:
+    return handed.read(run).settings.profile.slurm_conf
+
+
+def _home(chosen: Settings) -> script.Home:
+    from trainshed.environments import environments_directory
+
+    profile = chosen.profile
+    return script.Home(
+        python=profile.python or sys.executable,
+        folder=profile.home or str(home()),
+        environments=profile.environments or str(environments_directory()),
+    )
+
+
+def _create(name: str, count: int) -> list[RunDirectory]:
+    first = Runs.default().create(name)
+    if count == 1:
+        return [first]
+    paths = [RunDirectory(first.path.with_name(path)) for path in _paths(first.id, count)]
+    first.path.rename(paths[0].path)
+    for run in paths[1:]:
+        run.path.mkdir()
+    return paths
+
+
+def _paths(base: str, count: int) -> list[str]:
+    return [base] if count == 1 else [f"{base}.{index}" for index in range(count)]
+
+
+def _preview_plan(request: Request, chosen: Settings, name: str) -> Plan:
+    """The plan on placeholder hosts, from a range of addresses that belongs to nobody."""
+    wanted = request.job.resources
+    own = tuple(Device(index) for index in range(wanted.devices))
+    hosts = [
+        Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", own, 10241)
+        for i in range(wanted.nodes)
+    ]
+    site = Site(
+        python="python" if chosen.profile.login else driving.python_of(request.job),
+        search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        scratch=f"{chosen.profile.scratch or '/tmp'}/trainshed-{os.getuid()}/{name}",  # noqa: S108
+        library=str(driving.LIBRARY),
+        isolated=chosen.profile.isolation != "plain",
+        cpus=wanted.devices * chosen.profile.cpus_per_device,
+        user=getpass.getuser(),
+        emulate=request.emulate,
+    )
+    job = request.job.model_copy(update={"env": chosen.profile.env | request.job.env})
+    planned = plan(job, Topology.of(wanted.kind, hosts), site, name)
+    return replace(planned, notes=(*planned.notes, _NOTE))
+
+
+ENGINE = SlurmEngine()

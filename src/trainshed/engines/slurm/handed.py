@@ -1,0 +1,64 @@
+"""What a submission leaves for its driver: settings in the run directory, secrets outside it.
+
+Secrets lie in a file that only their owner can read, until the run has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from trainshed.engines.slurm.profile import Settings
+from trainshed.errors import TrainshedError
+from trainshed.runs.directory import RunDirectory, home
+
+_FILE = "slurm.json"
+
+
+class Submission(BaseModel):
+    """How the run was asked for, besides its job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    settings: Settings
+    emulate: bool = False
+    user: str = "trainshed"
+
+
+def write(run: RunDirectory, submission: Submission, values: dict[str, str]) -> None:
+    run.write(_FILE, submission.model_dump_json(exclude_defaults=True))
+    if not values:
+        return
+    path = _secrets(run)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as stream:
+        json.dump(values, stream)
+
+
+def read(run: RunDirectory) -> Submission:
+    return Submission.model_validate_json((run.path / _FILE).read_bytes())
+
+
+def secrets(run: RunDirectory, names: tuple[str, ...]) -> dict[str, str]:
+    if not names:
+        return {}
+    try:
+        found: dict[str, str] = json.loads(_secrets(run).read_text())
+    except (OSError, ValueError) as error:
+        raise TrainshedError(
+            f"the job's secrets cannot be read on this node: {error}",
+            "Trainshed's home must lie on a file system that nodes share",
+        ) from None
+    return found
+
+
+def forget(run: RunDirectory) -> None:
+    _secrets(run).unlink(missing_ok=True)
+
+
+def _secrets(run: RunDirectory) -> Path:
+    return home() / "handed" / f"{run.id}.json"

@@ -1,0 +1,211 @@
+"""Site profiles: what is the same for all jobs of a site, so that job files need not say it.
+
+A profile is a YAML file, $TRAINSHED_HOME/profiles/NAME.yaml. Settings are a
+profile with this submission's options laid over it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from trainshed.errors import NotFoundError, UsageError
+from trainshed.runs.directory import home
+from trainshed.spec.kinds import DeviceKind
+from trainshed.spec.values import parse_duration
+
+DEFAULT = "slurm"
+"""The profile that is used when none is named, if it exists."""
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+_WORD = r"^[A-Za-z0-9_.,:@/+=*%\[\]-]+$"
+_GRES = {DeviceKind.NVIDIA: "gpu", DeviceKind.ASCEND: "npu", DeviceKind.CPU: "cpu"}
+_SLURM_TIME = re.compile(r"^(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?$")
+
+
+def _time_limit(value: object) -> object:
+    """Seconds of `90m`, `2h`, or of Slurm's own `1-12:00:00` and `12:00:00`."""
+    found = _SLURM_TIME.match(value) if isinstance(value, str) else None
+    if not found:
+        return parse_duration(value)
+    days, first, second, third = (int(part or 0) for part in found.groups())
+    if found[4] is None and found[1] is None:
+        return float(first * 60 + second)
+    return float(((days * 24 + first) * 60 + second) * 60 + third)
+
+
+class Profile(BaseModel):
+    """A site, as its administrator would describe it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    login: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_.@-]+(:\d+)?$", description="user@host[:port]: reach Slurm over SSH"
+    )
+    ssh: tuple[str, ...] = Field((), description="further options for ssh, as written")
+    python: str | None = Field(
+        None, description="a Python with Trainshed, as nodes (and the login node) see it"
+    )
+    home: str | None = Field(None, description="Trainshed's folder there, on the shared file system")
+    slurm_conf: str | None = Field(None, description="SLURM_CONF, where it is not the usual one")
+    partition: str | None = Field(None, pattern=_WORD, description="where jobs go")
+    account: str | None = Field(None, pattern=_WORD, description="what they are charged to")
+    qos: str | None = Field(None, pattern=_WORD, description="quality of service")
+    constraint: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_&|*\[\](),-]+$", description="features nodes must have"
+    )
+    nodelist: str | None = Field(None, pattern=_WORD, description="only these nodes")
+    time: Annotated[float, BeforeValidator(_time_limit)] | None = Field(
+        None, description="time limit: 90m, 2h, 1-12:00:00"
+    )
+    exclusive: bool = Field(False, description="whole nodes, shared with no other job")
+    requeue: bool = Field(True, description="start again after preemption or a node's failure")
+    gres: dict[DeviceKind, str] = Field(
+        default_factory=dict, description="what the site calls each kind of device, if not gpu and npu"
+    )
+    cpus_per_device: int = Field(1, ge=1, le=1024, description="cores asked for with each device")
+    interface: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_.:-]+$", description="network interface of the ranks, e.g. ib0"
+    )
+    modules: tuple[str, ...] = Field((), description="environment modules to load on the nodes")
+    setup: tuple[str, ...] = Field((), description="shell lines before anything starts")
+    env: dict[str, str] = Field(default_factory=dict, description="variables for the nodes")
+    environments: str | None = Field(None, description="folder of framework environments there")
+    scratch: str | None = Field(None, description="folder on each node's own disk")
+    container: Literal["podman", "apptainer", "pyxis", "enroot"] | None = Field(
+        None, description="how a job's image is run"
+    )
+    isolation: Literal["auto", "sandbox", "plain"] = Field("auto", description="sandbox, plain, or auto")
+    sbatch: tuple[str, ...] = Field((), description="further options for sbatch, as written")
+    srun: tuple[str, ...] = Field((), description="further options for srun, as written")
+
+    def gres_name(self, kind: DeviceKind) -> str:
+        return self.gres.get(kind) or _GRES[kind]
+
+    @field_validator("modules", "setup", "sbatch", "srun", "ssh", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("sbatch", "srun", "modules", "ssh")
+    @classmethod
+    def _one_line(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not item.isprintable() for item in value):
+            raise ValueError("write each option on a line of its own")
+        return value
+
+
+OPTIONS = {
+    "profile": "the site profile to use",
+    "array": "N runs of the job as one array, or N%M with at most M at once",
+    "dependency": "run ids that must succeed first (or afterany:JOB, … as sbatch has it)",
+} | {
+    name: Profile.model_fields[name].description or ""
+    for name in (
+        "partition", "account", "qos", "constraint", "nodelist", "time", "exclusive", "requeue",
+        "cpus_per_device", "interface", "container", "isolation",
+    )
+}  # fmt: skip
+_OWN = ("profile", "array", "dependency")
+
+
+class Settings(BaseModel):
+    """What one submission asks of Slurm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    profile: Profile = Profile()  # type: ignore[call-arg]
+    profile_name: str = ""
+    array: int | None = None
+    at_once: int | None = None
+    dependency: str | None = None
+
+
+def settings(options: Mapping[str, str]) -> Settings:
+    """The profile named (or the default one) with options laid over it."""
+    name = options.get("profile") or os.environ.get("TRAINSHED_PROFILE") or ""
+    base = load(name).model_dump(exclude_unset=True) if name or path_of(DEFAULT).exists() else {}
+    for key, value in options.items():
+        if key not in _OWN:
+            base[key] = value
+    array, _, at_once = options.get("array", "").partition("%")
+    for text in (array, at_once):
+        if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
+            raise UsageError(
+                f"option array={options['array']!r} is no number of runs", "write N or N%M, e.g. 3%1"
+            )
+    return Settings(
+        profile=_checked(base, "options"),
+        profile_name=name or (DEFAULT if path_of(DEFAULT).exists() else ""),
+        array=int(array) if array else None,
+        at_once=int(at_once) if at_once else None,
+        dependency=options.get("dependency"),
+    )
+
+
+def names() -> list[str]:
+    folder = home() / "profiles"
+    return sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+
+
+def path_of(name: str) -> Path:
+    if not _NAME.match(name):
+        raise UsageError(f"profile {name!r} is no profile name", "use letters, digits, dot, _ and -")
+    return home() / "profiles" / f"{name}.yaml"
+
+
+def load(name: str) -> Profile:
+    import yaml
+
+    path = path_of(name or DEFAULT)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        known = ", ".join(names()) or "none"
+        raise NotFoundError(
+            f"no profile is called {name!r}; there are: {known}", f"trainshed profile add {name} KEY=VALUE …"
+        ) from None
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"{path}: is not valid YAML: {' '.join(str(error).split())}", "mend the line named"
+        ) from None
+    return _checked(data, str(path))
+
+
+def save(name: str, values: Mapping[str, Any]) -> Profile:
+    """Write a profile whole; what it says is checked first."""
+    import yaml
+
+    path = path_of(name)
+    profile = _checked(dict(values), f"profile {name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(yaml.safe_dump(profile.model_dump(mode="json", exclude_unset=True), sort_keys=False))
+    part.replace(path)
+    return profile
+
+
+def remove(name: str) -> None:
+    load(name)
+    path_of(name).unlink()
+
+
+def _checked(data: Any, origin: str) -> Profile:
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "it"
+        if first["type"] == "extra_forbidden":
+            raise UsageError(
+                f"{origin}: {field} is not known", f"the keys are {', '.join(Profile.model_fields)}"
+            ) from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise UsageError(
+            f"{origin}: {field} is {first['input']!r}: {said}", "`trainshed profile keys` explains each key"
+        ) from None

@@ -1,0 +1,436 @@
+"""The one copy: a file or a tree, any direction, verified, resumable, and honest about what it could not do.
+
+`copy` decides what to move; `sides` knows how each end is read and written; `pool` how much at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.errors import TrainshedError, UsageError
+from trainshed.store.credentials import Credentials, resolve
+from trainshed.store.errors import CopyError, ObjectNotFoundError, StoreError
+from trainshed.store.local import Root
+from trainshed.store.location import Location, parse_url
+from trainshed.store.pool import Pool
+from trainshed.store.s3 import Client, Patience
+from trainshed.store.same import is_same
+from trainshed.store.sides import LocalReader, LocalWriter, RemoteReader, RemoteWriter
+from trainshed.store.transfer import Ledger, Transfer
+from trainshed.store.tree import Entry, Problem, scan_local, scan_remote
+
+LIGHT = 1 << 20  # larger files are moved by few workers, since each is held in memory
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a copy is. Totals grow while the source is still being listed (`listing`)."""
+
+    files: int
+    bytes: int
+    files_total: int
+    bytes_total: int
+    seconds: float
+    listing: bool
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second so far."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.listing or not self.bytes:
+            return None
+        return (self.bytes_total - self.bytes) / self.rate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a copy did. `complete` is False when something of the source is not at the destination."""
+
+    files: int
+    bytes: int
+    skipped: int
+    deleted: int
+    seconds: float
+    retries: int
+    unrepresentable: tuple[Problem, ...] = ()
+    unstable: tuple[Problem, ...] = ()
+    unverified: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not (self.unrepresentable or self.unstable)
+
+
+def copy(
+    src: str,
+    dst: str,
+    *,
+    delete: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    credentials: Credentials | None = None,
+    source_credentials: Credentials | None = None,
+    verify: bool = True,
+    force: bool = False,
+    follow_links: bool = False,
+    empty_ok: bool = False,
+    only: Iterable[str] | None = None,
+    patience: Patience | None = None,
+) -> Summary:
+    """Copy a file to a file (or into a directory), or the contents of a directory into a directory.
+
+    What is already there unchanged is skipped, so a second call resumes; `force` copies it again. `delete`
+    removes what the source has not, after everything else succeeded. `only` limits a tree to these relative
+    names. Raises `ObjectNotFoundError` for a missing source (an empty prefix is one, unless `empty_ok`) and
+    `CopyError`, with the summary so far, when the copy had to stop.
+    """
+    source, target = parse_url(src), parse_url(dst)
+    job = _Job(source, target, credentials, source_credentials or credentials, patience)
+    try:
+        return job.run(
+            delete=delete,
+            progress=progress,
+            verify=verify,
+            force=force,
+            follow_links=follow_links,
+            empty_ok=empty_ok,
+            only=None if only is None else {name.lstrip("/") for name in only},
+        )
+    finally:
+        job.close()
+
+
+class _Job:
+    """One call of `copy`: both ends opened, the source listed, work handed to the pool."""
+
+    def __init__(
+        self,
+        source: Location,
+        target: Location,
+        credentials: Credentials | None,
+        source_credentials: Credentials | None,
+        patience: Patience | None,
+    ) -> None:
+        self.source, self.target = source, target
+        self._clients: dict[Credentials, Client] = {}
+        self._patience = patience
+        self._from = self._client(source, source_credentials)
+        self._to = self._client(target, credentials)
+        self._root: Root | None = None
+        self._started = time.monotonic()
+        self._total = [0, 0]
+        self._listing = True
+        self._skipped = self._deleted = 0
+        self._ledger = Ledger()
+
+    def _client(self, place: Location, given: Credentials | None) -> Client | None:
+        if not place.is_remote:
+            return None
+        found = given or resolve(place.scheme)
+        if found not in self._clients:
+            self._clients[found] = Client(found, self._patience)
+        return self._clients[found]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        if self._root:
+            self._root.close()
+
+    def run(
+        self,
+        *,
+        delete: bool,
+        progress: Callable[[Progress], None] | None,
+        verify: bool,
+        force: bool,
+        follow_links: bool,
+        empty_ok: bool,
+        only: set[str] | None,
+    ) -> Summary:
+        single = self._is_single()
+        if delete and (single or only is not None):
+            raise UsageError("--delete works on whole directories only", "copy a directory, or leave it out")
+        self._refuse_overlap()
+        pool = Pool(lambda: progress(self._progress(pool)) if progress else None)
+        for client in self._clients.values():
+            client.on_pressure = pool.ease
+        reader = self._reader(single, follow_links)
+        writer, out_name = self._writer(single)
+        transfer = Transfer(reader, writer, pool, self._ledger, verify=verify)
+        have: dict[str, Entry] = {}
+        try:
+            try:
+                if single:
+                    name = self.source.name
+                    size = self._single_size
+                    self._plan(pool, transfer, Entry(name, size), out_name, have)
+                else:
+                    have = self._destination()
+                    names = self._plan_tree(
+                        pool, transfer, reader, have, force=force, only=only, delete=delete
+                    )
+                    if not names and not have and self.source.is_remote and not empty_ok:
+                        self._require_something()
+                self._listing = False
+            except BaseException as error:
+                pool.abandon(error)
+            pool.finish()
+            if delete:
+                self._deleted += self._delete_stale(writer, names, have)
+        except (TrainshedError, OSError) as error:
+            transfer.suspend()
+            if isinstance(error, (ObjectNotFoundError, UsageError)) and not pool.files:
+                raise
+            raise self._stopped(error, pool) from error
+        except BaseException:
+            transfer.suspend()
+            raise
+        if progress:
+            progress(self._progress(pool))
+        return self._summary(pool)
+
+    def _is_single(self) -> bool:
+        """Whether the source is one file; raises if there is nothing."""
+        place = self.source
+        self._single_size = 0
+        if self._from is None:
+            if Path(place.path).is_dir():
+                return False
+            if not Path(place.path).exists():
+                raise ObjectNotFoundError(f"no such file or directory: {place.path}")
+            if not Path(place.path).is_file():
+                raise UsageError(
+                    f"{place.path} is neither a file nor a directory", "copy files or directories"
+                )
+            self._single_size = Path(place.path).stat().st_size
+            return True
+        if place.looks_like_directory:
+            return False
+        head = self._from.head(place.bucket, place.key)
+        if head is None:
+            return False
+        self._single_size = int(head.headers.get("content-length") or 0)
+        return True
+
+    def _require_something(self) -> None:
+        place = self.source
+        if self._from and not any(True for _ in self._from.listing(place.bucket, place.prefix, limit=1)):
+            raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
+
+    def _refuse_overlap(self) -> None:
+        a, b = self.source, self.target
+        if a.is_remote != b.is_remote:
+            return
+        if a.is_remote:
+            same = a.bucket == b.bucket and self._from is self._to
+            inside = same and (b.key == a.key or b.prefix.startswith(a.prefix)) and not self._single_size
+            if inside and not (self._from and self._from.head(a.bucket, a.key) if a.key else False):
+                raise UsageError(f"{b} lies inside {a}", "choose a destination outside the source")
+            return
+        left, right = os.path.realpath(a.path), os.path.realpath(b.path)
+        if left == right or (Path(left).is_dir() and right.startswith(left + "/")):
+            raise UsageError(f"{b} lies inside {a}", "choose a destination outside the source")
+
+    def _reader(self, single: bool, follow_links: bool) -> LocalReader | RemoteReader:
+        place = self.source
+        if self._from is None:
+            root = os.path.dirname(place.path) if single else place.path  # noqa: PTH120
+            return LocalReader(root or ".", follow_links=follow_links)
+        prefix = place.key[: len(place.key) - len(place.name)] if single else place.prefix
+        return RemoteReader(self._from, place.bucket, prefix)
+
+    def _writer(self, single: bool) -> tuple[LocalWriter | RemoteWriter, str]:
+        """The destination and, for a single file, its name there."""
+        place = self.target
+        into = not single or place.looks_like_directory or (not place.is_remote and Path(place.path).is_dir())
+        if self._to is not None:
+            if into:
+                return RemoteWriter(self._to, place.bucket, place.prefix), self.source.name
+            prefix = place.key[: len(place.key) - len(place.name)]
+            return RemoteWriter(self._to, place.bucket, prefix), place.name
+        directory = place.path if into else os.path.dirname(place.path) or "."  # noqa: PTH120
+        self._root = Root(directory)
+        return LocalWriter(self._root), self.source.name if into else place.name
+
+    def _destination(self) -> dict[str, Entry]:
+        place = self.target
+        if self._to is None:
+            found = scan_local(place.path)
+            return {e.name: e for e in found if isinstance(e, Entry)}
+        try:
+            return {e.name: e for e in scan_remote(self._to, place.bucket, place.prefix)}
+        except ObjectNotFoundError:
+            return {}  # the bucket may be made by the first write
+
+    def _plan_tree(
+        self,
+        pool: Pool,
+        transfer: Transfer,
+        reader: LocalReader | RemoteReader,
+        have: dict[str, Entry],
+        *,
+        force: bool,
+        only: set[str] | None,
+        delete: bool,
+    ) -> _Names:
+        names = _Names(self._root.path if self._root else "")
+        late = []
+        for item in reader.entries():
+            if pool.error:
+                break
+            if isinstance(item, Problem):
+                names.unknown.add(item.name)
+                self._ledger.unrepresentable.append(item)
+                continue
+            if only is not None and item.name not in only:
+                continue
+            if self._root and item.size == 0 and not item.is_directory:
+                late.append(item)  # may turn out to be a directory in disguise
+                continue
+            self._consider(pool, transfer, reader, item, have, names, force=force, delete=delete)
+        for item in late:
+            self._consider(pool, transfer, reader, item, have, names, force=force, delete=delete)
+        if only is not None:
+            for missing in sorted(only - names.files):
+                self._ledger.unrepresentable.append(Problem(missing, "is not in the source"))
+        return names
+
+    def _consider(
+        self,
+        pool: Pool,
+        transfer: Transfer,
+        reader: LocalReader | RemoteReader,
+        item: Entry,
+        have: dict[str, Entry],
+        names: _Names,
+        *,
+        force: bool,
+        delete: bool,
+    ) -> None:
+        reason = transfer.writer.problem(item.name) or (names.clash(item) if self._root else "")
+        if item.is_directory and item.size:
+            reason = reason or "is a directory marker with content"
+        if reason:
+            names.unknown.add(item.name)
+            self._ledger.unrepresentable.append(Problem(item.name, reason))
+            return
+        names.add(item)
+        there = have.get(item.name)
+        if delete and self._root:
+            self._clear_the_way(transfer, item, have)
+        if item.is_directory:
+            if not (there and there.is_directory):
+                pool.submit(lambda: transfer.writer.make_directory(item.name))
+        elif there and not there.is_directory and not force and is_same(reader, item, there, self.target):
+            self._skipped += 1
+        else:
+            self._plan(pool, transfer, item, item.name, have)
+
+    def _clear_the_way(self, transfer: Transfer, item: Entry, have: dict[str, Entry]) -> None:
+        """With --delete, what is of the wrong kind at the destination goes first."""
+        parents = [item.name[:i] for i, c in enumerate(item.name) if c == "/"]
+        wrong = [have[p] for p in parents if p in have and not have[p].is_directory]
+        if not item.is_directory and item.name not in have:
+            wrong += [e for n, e in have.items() if n.startswith(item.name + "/")]
+        there = have.get(item.name)
+        if there and there.is_directory != item.is_directory:
+            wrong.append(there)
+        if wrong:
+            self._deleted += transfer.writer.delete(wrong, set())
+            for entry in wrong:
+                have.pop(entry.name, None)
+
+    def _plan(self, pool: Pool, transfer: Transfer, item: Entry, name: str, have: dict[str, Entry]) -> None:
+        self._total[0] += 1
+        self._total[1] += item.size
+        pool.submit(lambda: transfer.file(item, name), heavy=item.size > LIGHT)
+
+    def _delete_stale(self, writer: LocalWriter | RemoteWriter, names: _Names, have: dict[str, Entry]) -> int:
+        stale = [
+            e
+            for n, e in have.items()
+            if n not in names.files
+            and n not in names.unknown
+            and not (e.is_directory and n in names.directories)
+        ]
+        return writer.delete(stale, names.directories) if stale else 0
+
+    def _progress(self, pool: Pool) -> Progress:
+        elapsed = time.monotonic() - self._started
+        return Progress(pool.files, pool.bytes, self._total[0], self._total[1], elapsed, self._listing)
+
+    def _summary(self, pool: Pool) -> Summary:
+        return Summary(
+            pool.files,
+            self._ledger.bytes,
+            self._skipped,
+            self._deleted,
+            time.monotonic() - self._started,
+            sum(client.retries for client in self._clients.values()),
+            tuple(self._ledger.unrepresentable),
+            tuple(self._ledger.unstable),
+            tuple(self._ledger.unverified),
+        )
+
+    def _stopped(self, error: Exception, pool: Pool) -> CopyError:
+        summary = self._summary(pool)
+        known = isinstance(error, TrainshedError)
+        reason = error.message if isinstance(error, TrainshedError) else str(error)
+        done = f"{summary.files} files ({summary.bytes} bytes) finished, {summary.skipped} unchanged before"
+        return CopyError(
+            f"copy {self.source} → {self.target} stopped: {reason}; {done}",
+            (error.hint if isinstance(error, TrainshedError) else "") or "the same command again resumes",
+            code=error.code if known and isinstance(error, StoreError) else "",
+            summary=summary,
+        )
+
+
+class _Names:
+    """Names seen in the source, and what they would do to one another in a file system."""
+
+    def __init__(self, root: str) -> None:
+        self.files: set[str] = set()
+        self.directories: set[str] = set()
+        self.unknown: set[str] = set()
+        self._root = root
+        self._folded: dict[str, str] = {}
+        self._folds: bool | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.directories or self.unknown)
+
+    def add(self, item: Entry) -> None:
+        (self.directories if item.is_directory else self.files).add(item.name)
+        parent = item.name.rpartition("/")[0]
+        while parent and parent not in self.directories:
+            self.directories.add(parent)
+            parent = parent.rpartition("/")[0]
+
+    def clash(self, item: Entry) -> str:
+        """Why this name and an earlier one cannot both be files here; empty if they can."""
+        if not item.is_directory and item.name in self.directories:
+            return "is also a directory of other objects"
+        parent = item.name.rpartition("/")[0]
+        while parent:
+            if parent in self.files:
+                return f"lies below '{parent}', which is also an object"
+            parent = parent.rpartition("/")[0]
+        other = self._folded.setdefault(item.name.casefold(), item.name)
+        if other != item.name and self._case_is_folded():
+            return f"differs from '{other}' only in case, which this file system does not keep apart"
+        return ""
+
+    def _case_is_folded(self) -> bool:
+        if self._folds is None:
+            probe = Path(self._root) / f".trainshed-Case-{os.getpid()}.part"
+            probe.touch()
+            self._folds = probe.with_name(probe.name.lower()).exists()
+            probe.unlink()
+        return self._folds

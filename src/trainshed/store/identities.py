@@ -1,0 +1,171 @@
+"""Who may use the embedded store: users with keys made here, teams, and the buckets each reaches.
+
+It knows only its own file (mode 0600) and how SeaweedFS wants to be told. The same rendering serves an
+external SeaweedFS cluster (`weed s3 -config=…`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from trainshed.errors import NotFoundError, UsageError
+
+OWNER = "owner"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,47}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_RIGHTS = ("Read", "Write", "List", "Tagging")
+
+
+@dataclass(frozen=True)
+class User:
+    """A user reaches the bucket of their own name, those listed here, and those of their teams."""
+
+    name: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    teams: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    admin: bool = False
+
+
+@dataclass(frozen=True)
+class Identities:
+    users: dict[str, User]
+    teams: dict[str, tuple[str, ...]]
+
+    def buckets_of(self, user: User) -> tuple[str, ...]:
+        found = [home_bucket(user.name), *user.buckets]
+        for team in user.teams:
+            found += [home_bucket(team), *self.teams.get(team, ())]
+        return tuple(dict.fromkeys(found))
+
+    def render(self) -> str:
+        """The identities as SeaweedFS reads them."""
+        listed = []
+        for user in self.users.values():
+            actions = ["Admin", *_RIGHTS] if user.admin else []
+            if not user.admin:
+                actions = [f"{right}:{bucket}" for bucket in self.buckets_of(user) for right in _RIGHTS]
+            key = {"accessKey": user.access_key, "secretKey": user.secret_key}
+            listed.append({"name": user.name, "credentials": [key], "actions": actions})
+        return json.dumps({"identities": listed}, indent=1)
+
+
+def home_bucket(name: str) -> str:
+    """The bucket that belongs to a user or team: its name, made long enough to be a bucket's."""
+    return name if len(name) >= 3 else f"{name}-home"
+
+
+def load(folder: Path) -> Identities:
+    try:
+        data = json.loads((folder / "identities.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Identities({OWNER: _new_user(OWNER, admin=True)}, {})
+    users = {
+        u["name"]: User(
+            u["name"], u["access_key"], u["secret_key"], tuple(u["teams"]), tuple(u["buckets"]), u["admin"]
+        )
+        for u in data["users"]
+    }
+    return Identities(users, {name: tuple(buckets) for name, buckets in data["teams"].items()})
+
+
+def save(folder: Path, identities: Identities) -> None:
+    text = json.dumps(
+        {"users": [asdict(u) for u in identities.users.values()], "teams": identities.teams}, indent=1
+    )
+    write_secret(folder / "identities.json", text)
+    write_secret(folder / "s3.json", identities.render())
+
+
+def ensure(folder: Path) -> Identities:
+    """Load the identities, making the owner's on first use."""
+    with locked(folder):
+        found = load(folder)
+        save(folder, found)
+    return found
+
+
+def add_user(folder: Path, name: str, teams: list[str], buckets: list[str], *, admin: bool = False) -> User:
+    """Add a user, or add teams and buckets to one that exists; keys stay as they are."""
+    _check(name, _NAME, "user")
+    for team in teams:
+        _check(team, _NAME, "team")
+    for bucket in buckets:
+        _check(bucket, _BUCKET, "bucket")
+    with locked(folder):
+        found = load(folder)
+        old = found.users.get(name) or _new_user(name, admin=admin)
+        user = replace(
+            old,
+            teams=tuple(dict.fromkeys((*old.teams, *teams))),
+            buckets=tuple(dict.fromkeys((*old.buckets, *buckets))),
+            admin=old.admin or admin,
+        )
+        known = {**dict.fromkeys(teams, ()), **found.teams}
+        save(folder, Identities({**found.users, name: user}, known))
+    return user
+
+
+def add_team_bucket(folder: Path, team: str, bucket: str) -> None:
+    _check(team, _NAME, "team")
+    _check(bucket, _BUCKET, "bucket")
+    with locked(folder):
+        found = load(folder)
+        buckets = tuple(dict.fromkeys((*found.teams.get(team, ()), bucket)))
+        save(folder, Identities(found.users, {**found.teams, team: buckets}))
+
+
+def remove_user(folder: Path, name: str) -> None:
+    if name == OWNER:
+        raise UsageError("the store's owner cannot be removed", "remove another user")
+    with locked(folder):
+        found = load(folder)
+        if name not in found.users:
+            raise NotFoundError(f"no store user {name!r}", f"there are: {', '.join(found.users)}")
+        save(folder, Identities({k: v for k, v in found.users.items() if k != name}, found.teams))
+
+
+def get_user(folder: Path, name: str) -> User:
+    users = load(folder).users
+    if name not in users:
+        raise NotFoundError(f"no store user {name!r}", f"there are: {', '.join(users)}")
+    return users[name]
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Replace a file at once; it is never readable by others, not even for a moment."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        os.fchmod(fd, 0o600)
+        file.write(text)
+    temporary.replace(path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(folder / "identities.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _new_user(name: str, *, admin: bool) -> User:
+    # Letters and digits only: keys travel in headers, URLs and environment variables.
+    return User(name, "TS" + secrets.token_hex(9).upper(), secrets.token_hex(20), admin=admin)
+
+
+def _check(name: str, pattern: re.Pattern[str], what: str) -> None:
+    if not pattern.fullmatch(name):
+        raise UsageError(
+            f"{what} name {name!r} is not allowed", "use 2-48 lower-case letters, digits and '-'"
+        )

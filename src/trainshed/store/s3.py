@@ -1,0 +1,378 @@
+"""One S3-compatible store: requests signed, retried with an end, answers checked, errors put in words.
+
+It knows nothing of trees, files or copying. Keys are passed exactly as they are stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from trainshed.store import xml
+from trainshed.store.credentials import Credentials
+from trainshed.store.errors import (
+    AccessDeniedError,
+    ChecksumError,
+    DiskFullError,
+    ObjectNotFoundError,
+    PreconditionError,
+    StoreError,
+    StoreUnavailableError,
+)
+from trainshed.store.signing import Signer, encode_path, encode_query
+from trainshed.store.wire import Address, Answer, Connection, WireError
+
+RETRYABLE_STATUS = {429, 500, 502, 503, 504}
+RETRYABLE_CODES = {"BadDigest", "RequestTimeout", "SlowDown", "IncompleteBody", "InternalError"}
+DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
+MODE_HEADER = "x-amz-meta-trainshed-mode"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the client tries. The defaults outlast a restart of the embedded store."""
+
+    attempts: int = 9
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    connect_timeout: float = 10.0
+    idle_timeout: float = 60.0
+
+
+class Client:
+    """Safe to share between threads; each request borrows a connection from a pool."""
+
+    def __init__(self, credentials: Credentials, patience: Patience | None = None) -> None:
+        parts = urlsplit(credentials.endpoint)
+        secure = parts.scheme == "https"
+        host = parts.hostname or ""
+        port = parts.port or (443 if secure else 80)
+        self.credentials = credentials
+        self.patience = patience or Patience()
+        self.retries = 0
+        self.on_pressure: Callable[[], None] = lambda: None
+        self._netloc = f"[{host}]" if ":" in host else host
+        if port != (443 if secure else 80):
+            self._netloc += f":{port}"
+        self._address = Address(host, port, secure, credentials.verify_tls)
+        self._signer = Signer(credentials)
+        self._pools: dict[str, list[Connection]] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            for pool in self._pools.values():
+                for connection in pool:
+                    connection.close()
+            self._pools.clear()
+
+    def put(
+        self,
+        bucket: str,
+        key: str,
+        data: bytes | bytearray | memoryview,
+        *,
+        query: Mapping[str, str] | None = None,
+        mode: int | None = None,
+    ) -> str:
+        """Store bytes whole or not at all (the store checks Content-MD5, we its ETag); returns the ETag."""
+        digest = hashlib.md5(data)  # noqa: S324 - S3's own checksum, not a secret
+        extra = {"content-md5": base64.b64encode(digest.digest()).decode()}
+        if mode is not None:
+            extra[MODE_HEADER] = f"{mode & 0o777:o}"
+        wanted = digest.hexdigest()
+
+        def check(answer: Answer) -> None:
+            etag = unquoted(answer.headers.get("etag", ""))
+            if is_md5(etag) and etag != wanted and not _encrypted(answer):
+                raise ChecksumError(f"the store holds other bytes than were sent for {bucket}/{key}")
+
+        answer = self.request("PUT", bucket, key, query=query, body=data, extra=extra, check=check)
+        return unquoted(answer.headers.get("etag", ""))
+
+    def get(
+        self,
+        bucket: str,
+        key: str,
+        *,
+        start: int = 0,
+        length: int | None = None,
+        into: memoryview | None = None,
+        if_match: str = "",
+    ) -> Answer:
+        """Fetch an object, or `length` bytes from `start`; a whole plain object is checked by ETag."""
+        extra = {}
+        if length is not None:
+            extra["range"] = f"bytes={start}-{start + length - 1}"
+        if if_match:
+            extra["if-match"] = f'"{if_match}"'
+
+        def check(answer: Answer) -> None:
+            got = answer.headers.get("content-length", "")
+            if length is not None and (answer.status != 206 or got != str(length)):
+                raise WireError(f"asked for {length} bytes of {key}, got status {answer.status}, {got} bytes")
+            etag = unquoted(answer.headers.get("etag", ""))
+            if if_match and etag and etag != if_match:
+                raise PreconditionError(f"{bucket}/{key} changed while it was read", "copy it again")
+            if length is None and is_md5(etag) and not _encrypted(answer):
+                size = int(got or 0)
+                data = into[:size] if into is not None and not answer.body else answer.body
+                if hashlib.md5(data).hexdigest() != etag:  # noqa: S324
+                    raise ChecksumError(f"bytes of {bucket}/{key} do not match its checksum {etag}")
+
+        return self.request("GET", bucket, key, extra=extra, into=into, check=check)
+
+    def head(self, bucket: str, key: str, query: Mapping[str, str] | None = None) -> Answer | None:
+        """Headers of an object, or None if there is none."""
+        try:
+            return self.request("HEAD", bucket, key, query=query)
+        except ObjectNotFoundError:
+            return None
+
+    def listing(
+        self, bucket: str, prefix: str, *, delimiter: str = "", limit: int = 0
+    ) -> Iterator[xml.Listed]:
+        """Objects (and with a delimiter, prefixes) in the store's order, page by page."""
+        token = ""
+        seen = 0
+        while True:
+            query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
+            if delimiter:
+                query["delimiter"] = delimiter
+            if token:
+                query["continuation-token"] = token
+            if limit:
+                query["max-keys"] = str(min(limit - seen, 1000))
+            page = xml.read_listing(self.request("GET", bucket, "", query=query).body)
+            for item in page.items:
+                seen += 1
+                yield item
+            if not page.next_token or (limit and seen >= limit):
+                return
+            token = page.next_token
+
+    def delete(self, bucket: str, key: str) -> None:
+        self.request("DELETE", bucket, key)
+
+    def delete_many(self, bucket: str, keys: list[str]) -> None:
+        """Delete up to any number of keys, a thousand per request."""
+        for start in range(0, len(keys), 1000):
+            body = xml.delete_body(keys[start : start + 1000])
+            extra = {"content-md5": base64.b64encode(hashlib.md5(body).digest()).decode()}  # noqa: S324
+            answer = self.request("POST", bucket, "", query={"delete": ""}, body=body, extra=extra)
+            failed = xml.first_delete_error(answer.body)
+            if failed:
+                raise StoreError(f"cannot delete {bucket}/{failed[0]}: {failed[1]}", "see the store's rights")
+
+    def copy_object(self, source: tuple[str, str], bucket: str, key: str) -> None:
+        """Server-side copy inside one store."""
+        extra = {"x-amz-copy-source": encode_path(f"/{source[0]}/{source[1]}")}
+        answer = self.request("PUT", bucket, key, extra=extra)
+        if b"<Error" in answer.body:  # S3 may answer 200 and then fail
+            raise self._refusal(answer, bucket, key)
+
+    def create_bucket(self, bucket: str) -> None:
+        self.request("PUT", bucket, "")
+
+    def buckets(self) -> list[str]:
+        return xml.texts(self.request("GET", "", "").body, "Name")
+
+    def start_multipart(self, bucket: str, key: str, mode: int | None = None) -> str:
+        extra = {} if mode is None else {MODE_HEADER: f"{mode & 0o777:o}"}
+        answer = self.request("POST", bucket, key, query={"uploads": ""}, extra=extra)
+        return xml.texts(answer.body, "UploadId")[0]
+
+    def find_multipart(self, bucket: str, key: str) -> str:
+        """The newest unfinished upload of exactly this key, or an empty string."""
+        answer = self.request("GET", bucket, "", query={"uploads": "", "prefix": key, "encoding-type": "url"})
+        return xml.newest_upload(answer.body, key)
+
+    def parts(self, bucket: str, key: str, upload: str) -> dict[int, tuple[int, str]]:
+        """Parts the store already has: number → (size, MD5)."""
+        found: dict[int, tuple[int, str]] = {}
+        marker = ""
+        while True:
+            query = {"uploadId": upload}
+            if marker:
+                query["part-number-marker"] = marker
+            body = self.request("GET", bucket, key, query=query).body
+            found.update(xml.read_parts(body))
+            following = xml.texts(body, "NextPartNumberMarker")
+            if xml.texts(body, "IsTruncated") != ["true"] or not following or following[0] == marker:
+                return found
+            marker = following[0]
+
+    def finish_multipart(self, bucket: str, key: str, upload: str, etags: list[str]) -> str:
+        body = xml.complete_body(etags)
+        answer = self.request("POST", bucket, key, query={"uploadId": upload}, body=body)
+        if b"<Error" in answer.body:
+            raise self._refusal(answer, bucket, key)
+        return unquoted(next(iter(xml.texts(answer.body, "ETag")), ""))
+
+    def abort_multipart(self, bucket: str, key: str, upload: str) -> None:
+        try:
+            self.request("DELETE", bucket, key, query={"uploadId": upload})
+        except ObjectNotFoundError:
+            pass
+
+    def request(
+        self,
+        method: str,
+        bucket: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | bytearray | memoryview = b"",
+        extra: Mapping[str, str] | None = None,
+        into: memoryview | None = None,
+        check: Callable[[Answer], None] | None = None,
+    ) -> Answer:
+        """Send one request until it succeeds, is refused for good, or patience ends."""
+        host, path = self._place(bucket, key)
+        encoded = encode_query(query) if query else ""
+        target = f"{path}?{encoded}" if encoded else path
+        pause = self.patience.first_pause
+        for attempt in range(self.patience.attempts):
+            if attempt:
+                self.retries += 1
+                time.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, self.patience.longest_pause)
+            lines = self._signer.headers(method, host, path, encoded, extra)
+            head = f"{method} {target} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
+            try:
+                answer = self._exchange(host, method, head.encode("utf-8"), body, into)
+                if answer.status < 300:
+                    if check:
+                        check(answer)
+                    return answer
+            except ChecksumError as error:
+                last: Exception = error
+                continue
+            except OSError as error:  # refused, reset, timed out, cut short
+                if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
+                    raise StoreUnavailableError(
+                        f"no such host: {self._address.host} (endpoint of {self.credentials.source})",
+                        "correct the endpoint",
+                    ) from error
+                last = error
+                self.on_pressure()
+                continue
+            refusal = self._refusal(answer, bucket, key)
+            if answer.status in RETRYABLE_STATUS or refusal.code in RETRYABLE_CODES:
+                last = refusal
+                if answer.status in (429, 503):
+                    self.on_pressure()
+                continue
+            raise refusal
+        raise self._given_up(last, bucket, key)
+
+    def _exchange(
+        self,
+        host: str,
+        method: str,
+        head: bytes,
+        body: bytes | bytearray | memoryview,
+        into: memoryview | None,
+    ) -> Answer:
+        with self._lock:
+            pool = self._pools.setdefault(host, [])
+            connection = pool.pop() if pool else None
+        patience = self.patience
+        while True:
+            fresh = connection is None
+            if connection is None:
+                address = self._address
+                if not self.credentials.path_style:
+                    address = Address(host.rsplit(":", 1)[0], address.port, address.secure, address.verify)
+                connection = Connection(address, patience.connect_timeout, patience.idle_timeout)
+            try:
+                connection.send(head, body)
+                answer = connection.receive(method, into)
+                break
+            except (ConnectionError, WireError):
+                connection.close()
+                if fresh:
+                    raise
+                connection = None  # the store closed an idle connection: no failure, try a new one
+            except BaseException:
+                connection.close()
+                raise
+        if connection.reusable:
+            with self._lock:
+                pool.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _place(self, bucket: str, key: str) -> tuple[str, str]:
+        if not bucket:
+            return self._netloc, "/"
+        if self.credentials.path_style:
+            return self._netloc, encode_path(f"/{bucket}/{key}" if key else f"/{bucket}")
+        return f"{bucket}.{self._netloc}", encode_path(f"/{key}")
+
+    def _refusal(self, answer: Answer, bucket: str, key: str) -> StoreError | ObjectNotFoundError:
+        code = next(iter(xml.texts(answer.body, "Code")), "")
+        said = next(iter(xml.texts(answer.body, "Message")), "")
+        what = f"{bucket}/{key}" if key else bucket
+        if answer.status == 404:
+            if code == "NoSuchBucket":
+                return ObjectNotFoundError(f"no bucket {bucket!r} at {self.credentials.endpoint}", code=code)
+            return ObjectNotFoundError(f"no object {what!r} at {self.credentials.endpoint}", code=code)
+        if answer.status in (401, 403) or code in DENIED:
+            return AccessDeniedError(
+                f"{self.credentials.endpoint} refused {what}: {code or answer.status} {said}".rstrip(),
+                f"keys come from {self.credentials.source}; check them and the rights on the bucket",
+            )
+        if answer.status == 412:
+            return PreconditionError(f"{what} changed while it was read", "copy it again")
+        if answer.status == 507 or "no space left" in said.lower() or "no writable volumes" in said.lower():
+            return DiskFullError(
+                f"the store at {self.credentials.endpoint} has no room: {said}", "free space there"
+            )
+        return StoreError(
+            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": "),
+            code=code,
+        )
+
+    def _given_up(self, last: Exception, bucket: str, key: str) -> Exception:
+        what = f"{bucket}/{key}" if key else bucket
+        if isinstance(last, ChecksumError):
+            return ChecksumError(
+                f"{last.message}, {self.patience.attempts} times in a row", "check network and store"
+            )
+        reason = last.message if isinstance(last, StoreError) else _words(last)
+        return StoreUnavailableError(
+            f"store {self.credentials.endpoint} failed {self.patience.attempts} times for {what}: {reason}",
+            "check that it runs and is reachable; the same command again resumes",
+        )
+
+
+def _encrypted(answer: Answer) -> bool:
+    """Objects under a key of their own have ETags that look like MD5 and are not."""
+    header = answer.headers.get("x-amz-server-side-encryption", "")
+    return "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, socket.timeout):
+        return "timed out"
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return "connection refused"
+    return str(error) or type(error).__name__
+
+
+def unquoted(etag: str) -> str:
+    return etag.strip().strip('"').lower()
+
+
+def is_md5(etag: str) -> bool:
+    return len(etag) == 32 and all(c in "0123456789abcdef" for c in etag)

@@ -1,0 +1,60 @@
+"""Whether a destination already holds what the source has: from listings if possible, else by hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from trainshed.store.location import Location
+from trainshed.store.s3 import is_md5
+from trainshed.store.sides import LocalReader, RemoteReader, part_size
+from trainshed.store.tree import Entry
+
+ALWAYS_HASH = 64 * 1024  # below this, hashing costs no more than the look at the file's time
+SLACK = 0.002  # file systems and listings round times differently
+
+
+def is_same(reader: LocalReader | RemoteReader, source: Entry, there: Entry, target: Location) -> bool:
+    if source.size != there.size:
+        return False
+    if isinstance(reader, RemoteReader):
+        if target.is_remote:
+            return bool(source.etag) and source.etag == there.etag
+        if abs(there.mtime - source.mtime) < SLACK:
+            return True
+        return has_etag(os.path.join(target.path, there.name), source.size, source.etag)  # noqa: PTH118
+    if not target.is_remote:
+        return abs(there.mtime - source.mtime) < SLACK
+    if source.size > ALWAYS_HASH and there.mtime > source.mtime:
+        return True
+    return has_etag(os.path.join(reader.root, source.name), source.size, there.etag)  # noqa: PTH118
+
+
+def has_etag(path: str, size: int, etag: str) -> bool:
+    """Whether the file's bytes have this ETag; False when the ETag does not tell."""
+    plain, _, count = etag.partition("-")
+    if not is_md5(plain):
+        return False
+    part = part_size(size) if count else max(size, 1)
+    if count and count != str(-(-size // part)):
+        return False
+    digests = []
+    try:
+        with open(path, "rb", buffering=0) as file:
+            for start in range(0, max(size, 1), part):
+                digests.append(_hash(file, min(part, size - start)))
+    except OSError:
+        return False
+    whole = digests[0] if not count else hashlib.md5(b"".join(digests)).digest()  # noqa: S324
+    return whole.hex() == plain
+
+
+def _hash(file: object, length: int) -> bytes:
+    digest = hashlib.md5()  # noqa: S324
+    while length > 0:
+        data = file.read(min(1 << 20, length))  # type: ignore[attr-defined]
+        if not data:
+            break
+        digest.update(data)
+        length -= len(data)
+    return digest.digest()

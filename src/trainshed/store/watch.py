@@ -1,0 +1,259 @@
+"""The embedded store's watcher: runs SeaweedFS as its child, starts it again if it dies, ends with it.
+
+Started by `trainshed.store.embedded` as `python -m trainshed.store.watch FOLDER WEED`. Loopback only,
+telemetry off, memory bounded, volumes sized for this disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from trainshed.store import identities
+from trainshed.store.credentials import make
+from trainshed.store.embedded import answers
+
+PARTS = ("master", "volume", "filer", "s3")
+MEMORY_MIB = 768
+READY_SECONDS = 50.0
+STOP_SECONDS = 2.0
+MOST_RESTARTS, WINDOW = 10, 60.0
+LOG_LIMIT = 32 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+class Watcher:
+    def __init__(self, place: Path, weed: str) -> None:
+        self.place, self.weed = place, weed
+        self.ports: dict[str, int] = {}
+        self.child: subprocess.Popen[bytes] | None = None
+        self.stopping = False
+        self.restarts = 0
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGALRM, self._on_patience_ended)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        (self.place / "failed").unlink(missing_ok=True)
+        deaths: list[float] = []
+        while not self.stopping:
+            self._start()
+            if not self._wait_ready():
+                if not self.stopping:
+                    self._fail("it does not answer; the end of its log says why")
+                break
+            self._tell(ready=True)
+            if self.stopping:
+                break
+            if self.child:
+                self.child.wait()
+            if self.stopping:
+                break
+            now = time.monotonic()
+            deaths = [t for t in deaths if now - t < WINDOW] + [now]
+            if len(deaths) > MOST_RESTARTS:
+                self._fail(f"it died {len(deaths)} times within {WINDOW:.0f} s")
+                break
+            self.restarts += 1
+            self._tell(ready=False)
+        self._end_child()
+        (self.place / "state.json").unlink(missing_ok=True)
+        return 0 if self.stopping else 1
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        if self.child and self.child.poll() is None:
+            self.child.terminate()
+            signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
+
+    def _on_patience_ended(self, number: int, frame: FrameType | None) -> None:
+        """SeaweedFS lingers long after its doors are shut; what it acknowledged is in files already."""
+        if self.child and self.child.poll() is None:
+            self.child.kill()
+
+    def _start(self) -> None:
+        self.ports = choose_ports(self._last_ports())
+        (self.place / "data").mkdir(mode=0o700, exist_ok=True)
+        log_path = self.place / "weed.log"
+        if log_path.exists() and log_path.stat().st_size > LOG_LIMIT:
+            log_path.replace(self.place / "weed.log.1")
+        with open(log_path, "ab") as log:
+            self.child = subprocess.Popen(
+                command(self.weed, self.place, self.ports),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(internal_key(self.place)),
+                cwd=self.place,
+                preexec_fn=_die_with_parent,
+            )
+        self._tell(ready=False)
+
+    def _wait_ready(self) -> bool:
+        owner = identities.load(self.place).users[identities.OWNER]
+        who = make(owner.access_key, owner.secret_key, f"http://127.0.0.1:{self.ports['s3']}")
+        end = time.monotonic() + READY_SECONDS
+        while not self.stopping and time.monotonic() < end:
+            if self.child and self.child.poll() is not None:
+                return False
+            if _listens(self.ports["s3"]) and answers(who):
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _end_child(self) -> None:
+        if not self.child:
+            return
+        self.child.terminate()
+        try:
+            self.child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+    def _fail(self, reason: str) -> None:
+        (self.place / "failed").write_text(reason)
+
+    def _last_ports(self) -> dict[str, int]:
+        with contextlib.suppress(OSError, ValueError):
+            return dict(json.loads((self.place / "ports.json").read_text()))
+        return {}
+
+    def _tell(self, *, ready: bool) -> None:
+        (self.place / "ports.json").write_text(json.dumps(self.ports))
+        state = {
+            "pid": os.getpid(),
+            "store_pid": self.child.pid if self.child else 0,
+            "ports": self.ports,
+            "ready": ready,
+            "restarts": self.restarts,
+        }
+        temporary = self.place / ".state.json"
+        temporary.write_text(json.dumps(state))
+        temporary.replace(self.place / "state.json")
+
+
+def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:
+    """SeaweedFS with all its parts in one process, on loopback."""
+    size = volume_megabytes(shutil.disk_usage(place).free)
+    sockets = str(place) if len(str(place)) < 80 else "/tmp"  # noqa: S108 - a socket's path has 107 bytes at most
+    tag = ports["s3"]
+    return [
+        weed,
+        "-logtostderr=true",
+        "-v=-1",
+        "server",
+        f"-dir={place / 'data'}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-master.telemetry=false",
+        f"-master.volumeSizeLimitMB={size}",
+        "-master.electionTimeout=500ms",
+        "-volume.max=0",
+        "-volume.minFreeSpace=256MiB",
+        "-volume.preStopSeconds=0",
+        "-volume.concurrentUploadLimitMB=256",
+        "-filer",
+        f"-filer.localSocket={sockets}/filer-{tag}.sock",
+        "-filer.disableDirListing",
+        "-s3",
+        f"-s3.config={place / 's3.json'}",
+        f"-s3.localSocket={sockets}/s3-{tag}.sock",
+        "-s3.concurrentUploadLimitMB=256",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        *(f"-{part}.port={ports[part]}" for part in PARTS),
+        *(f"-{part}.port.grpc={ports[part] + 10000}" for part in PARTS),
+    ]
+
+
+def volume_megabytes(free: int) -> int:
+    """Small enough for hundreds of volumes on this disk, since a bucket takes at least one."""
+    return max(32, min(1024, (free >> 20) // 512))
+
+
+def internal_key(place: Path) -> str:
+    """What SeaweedFS's parts show one another, so that nobody passes the S3 door by."""
+    path = place / "internal.key"
+    if not path.exists():
+        identities.write_secret(path, secrets.token_hex(32))
+    return path.read_text()
+
+
+def environment(key: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {
+        **kept,
+        "GOMEMLIMIT": f"{MEMORY_MIB}MiB",
+        "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",
+        "WEED_JWT_SIGNING_KEY": key,
+        "WEED_JWT_SIGNING_READ_KEY": key,
+        "WEED_JWT_FILER_SIGNING_KEY": key,
+        "WEED_JWT_FILER_SIGNING_READ_KEY": key,
+    }
+
+
+def choose_ports(last: dict[str, int]) -> dict[str, int]:
+    """The ports of the last run if they are free, else new ones; each needs its port + 10000 as well."""
+    if set(last) == set(PARTS) and all(_free(port) and _free(port + 10000) for port in last.values()):
+        return last
+    chosen: list[int] = []
+    for _ in range(2000):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = 20000 + probe.getsockname()[1] % 12000
+        if port not in chosen and _free(port) and _free(port + 10000):
+            chosen.append(port)
+        if len(chosen) == len(PARTS):
+            return {part: chosen[i] for i, part in enumerate(PARTS)}
+    raise SystemExit("no free ports")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    place, weed = Path(sys.argv[1]), sys.argv[2]
+    os.umask(0o077)
+    with open(place / "watch.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0  # another watcher is at work
+        return Watcher(place, weed).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

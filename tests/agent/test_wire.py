@@ -1,0 +1,81 @@
+"""Only holders of the run's secret are believed; nothing can be forged, replayed or turned around."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from trainshed.agent.wire import Channel, WireError
+
+pytestmark = [pytest.mark.foundation]
+
+
+def pair(server_secret: bytes = b"s", client_secret: bytes = b"s") -> tuple[Channel, Channel, socket.socket]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    raw = socket.create_connection(listener.getsockname())
+    accepted, _ = listener.accept()
+    listener.close()
+    server, client = Channel(accepted, server_secret, True), Channel(raw, client_secret, False)
+    thread = threading.Thread(target=server.handshake)
+    thread.start()
+    client.handshake()
+    thread.join(5)
+    return server, client, raw
+
+
+def test_messages_arrive_whole_and_in_order() -> None:
+    server, client, _ = pair()
+    for number in range(100):
+        client.send({"type": "beat", "number": number, "text": "ü" * 100})
+    assert [server.receive_one(5)["number"] for _ in range(100)] == list(range(100))
+    server.send({"type": "go"})
+    assert client.receive_one(5) == {"type": "go"}
+
+
+def test_another_secret_is_not_believed() -> None:
+    server, client, _ = pair(client_secret=b"other")
+    client.send({"type": "hello"})
+    with pytest.raises(WireError, match="not signed"):
+        server.receive_one(5)
+
+
+def test_a_replayed_message_is_not_believed() -> None:
+    server, client, raw = pair()
+    body = b'{"type":"beat"}'
+    line = client._mark(body, False, 0) + b" " + body + b"\n"
+    raw.sendall(line)
+    assert server.receive_one(5) == {"type": "beat"}
+    raw.sendall(line)
+    with pytest.raises(WireError, match="not signed"):
+        server.receive_one(5)
+
+
+def test_a_message_turned_around_is_not_believed() -> None:
+    server, client, raw = pair()
+    body = b'{"type":"stop"}'
+    raw.sendall(client._mark(body, True, 0) + b" " + body + b"\n")
+    with pytest.raises(WireError, match="not signed"):
+        server.receive_one(5)
+
+
+@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100 + b"\n", b"x" * (2 << 20)])
+def test_noise_ends_the_connection(noise: bytes) -> None:
+    server, _, raw = pair()
+    threading.Thread(target=lambda: _send(raw, noise), daemon=True).start()
+    with pytest.raises(WireError):
+        server.receive_one(5)
+
+
+def test_silence_ends_in_time() -> None:
+    server, _, _ = pair()
+    with pytest.raises(WireError):
+        server.receive_one(0.1)
+
+
+def _send(raw: socket.socket, noise: bytes) -> None:
+    try:
+        raw.sendall(noise)
+    except OSError:
+        pass

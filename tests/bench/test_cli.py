@@ -1,0 +1,136 @@
+"""`trainshed bench` on result folders: exit codes, output for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import made
+import pytest
+
+from trainshed.bench import folder as folders
+from trainshed.cli.main import _main
+
+pytestmark = [pytest.mark.benchmark]
+
+
+@pytest.fixture
+def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "home"))
+    return made.made_result(tmp_path)
+
+
+def test_check_says_what_holds_and_exits_0(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(["bench", "check", str(result)]) == 0
+    assert "every file, number and rule was checked" in capsys.readouterr().out
+
+
+def test_check_names_what_does_not_hold_and_exits_1(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (result / "runs/1/node-0/meter-rank-0.jsonl").unlink()
+    assert _main(["bench", "check", str(result), "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["ok"] and {"file-missing", "rank-missing"} <= {f["code"] for f in answer["findings"]}
+
+
+def test_collect_again_after_a_crash_gives_the_same_numbers(
+    result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads((result / "result.json").read_text())
+    # What a crash in the middle of collecting leaves: no result, no manifest, half of the evidence.
+    for name in ("manifest.json", "result.json", "train_result_info.txt"):
+        (result / name).unlink()
+    shutil.rmtree(result / "runs/2")
+    (result / "runs/3/node-0/meter-rank-0.jsonl").write_text("half")
+    assert _main(["bench", "collect", str(result)]) == 0
+    assert json.loads((result / "result.json").read_text()) == before
+    assert _main(["bench", "check", str(result)]) == 0
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_a_failed_result_exits_1_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "home"))
+    runs = [made.MadeRun(seed=i, state="failed" if i == 2 else "succeeded") for i in (1, 2, 3)]
+    folder = made.made_result(tmp_path, runs=runs)
+    assert _main(["bench", "collect", str(folder)]) == 1
+    assert "run-failed: run 2: the run ended as 'failed'" in capsys.readouterr().out
+
+
+def test_history_and_compare_by_folder_and_by_name(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(["bench", "collect", str(result)]) == 0
+    capsys.readouterr()
+    assert _main(["bench", "history", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert _main(["bench", "compare", entry["id"], str(result), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "no difference beyond noise"
+    assert _main(["bench", "compare", entry["id"], "nothing"]) == 2
+    assert "bench history" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["md", "csv"])
+def test_reports_as_text_go_to_the_output(
+    result: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _main(["bench", "report", str(result), "--format", form]) == 0
+    out = capsys.readouterr().out
+    if form == "csv":
+        lines = out.splitlines()
+        assert lines[0].startswith("result,run,rank,quantity") and all(x.count(",") >= 7 for x in lines)
+    else:
+        assert "# made (tiny): valid" in out and "not measured: no result of one device" in out
+
+
+def test_a_report_made_later_leaves_the_result_as_it_is(result: Path) -> None:
+    assert _main(["bench", "report", str(result)]) == 0
+    assert (result.parent / "result.html").read_text().startswith("<!DOCTYPE html>")
+    assert _main(["bench", "check", str(result)]) == 0
+
+
+def test_a_folder_that_is_no_result_is_refused_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _main(["bench", "collect", str(tmp_path)]) == 2
+    assert "is no result folder" in capsys.readouterr().err
+
+
+def test_new_makes_a_workload_that_can_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "my-model"
+    assert _main(["bench", "new", str(target), "-f", "command"]) == 0
+    assert _main(["bench", "new", str(target), "-f", "command"]) == 2
+    capsys.readouterr()
+    assert _main(["bench", "run", str(target), "--dry-run", "--json", "-j", "2x2", "-n", "7"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rules"]["ranks"] == 4 and answer["rules"]["runs"] == 7
+    assert "seed: 1" in answer["job"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["-f", "jax"], "no framework 'jax'"), (["-s", "huge"], "no scale 'huge'"), (["-j", "2y2"], "2y2")],
+)
+def test_a_choice_that_does_not_exist_names_those_that_do(
+    tmp_path: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "my-model"
+    _main(["bench", "new", str(target), "-f", "command"])
+    assert _main(["bench", "run", str(target), "--dry-run", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_wrong_data_are_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "my-model"
+    _main(["bench", "new", str(target), "-f", "command"])
+    file = target / "workload.yaml"
+    file.write_text(file.read_text().replace('checksum: ""', 'checksum: "sha256:0"'))
+    assert _main(["bench", "run", str(target), "--dry-run"]) == 2
+    assert "the workload asks for sha256:0" in capsys.readouterr().err
+
+
+def test_a_result_folder_is_not_begun_twice(result: Path) -> None:
+    with pytest.raises(Exception, match="already holds a result"):
+        folders.begin(result, made.made_rules(), {})
+    assert (result / "manifest.json").exists()

@@ -1,0 +1,88 @@
+"""A Tester in a thread of the test, a result to send, and plain HTTP requests to it."""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainshed.bench.tester.model import Test
+from trainshed.bench.tester.server import HttpServer
+from trainshed.bench.tester.service import Service
+from trainshed.bench.tester.verify import Checker
+
+
+class KeptChecker(Checker):
+    """One helper process for all tests of a session: starting it is most of its time."""
+
+    def close(self) -> None:
+        return
+
+
+CHECKER = KeptChecker()
+atexit.register(Checker.close, CHECKER)
+
+
+class Served:
+    """A running Tester and the tokens of its tests."""
+
+    def __init__(self, root: Path, max_bytes: int = 1 << 30) -> None:
+        self.tester = Service(root, max_bytes)
+        self.tester.checker = CHECKER
+        self.server = HttpServer(self.tester, ("127.0.0.1", 0))
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.tokens: dict[str, str] = {}
+
+    def add(self, name: str, **fields: Any) -> str:
+        values = {"model": "made", "object": "cluster", "division": "open"} | fields
+        self.tokens[name] = self.tester.ledger.add_test(Test(name, **values))
+        return self.tokens[name]
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, token: str = "", **headers: str
+    ) -> tuple[int, dict[str, Any], str]:
+        """Status, JSON (if it is), text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, body, sent)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        try:
+            return response.status, json.loads(text), text
+        except ValueError:
+            return response.status, {}, text
+
+    def judged(self, test: str, count: int = 1) -> None:
+        until(lambda: sum(r.state != "received" for r in self.tester.ledger.results(test)) >= count)
+
+
+@contextmanager
+def serving(root: Path, max_bytes: int = 1 << 30) -> Iterator[Served]:
+    served = Served(root, max_bytes)
+    served.tester.start()
+    thread = threading.Thread(target=served.server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield served
+    finally:
+        served.server.shutdown()
+        served.server.server_close()
+        served.tester.stop()
+        thread.join(10)
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

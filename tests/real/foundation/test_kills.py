@@ -1,0 +1,117 @@
+"""`kill -9` of each kind of process at random moments: a true final state, no orphan, bounded time."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from support import Shed, processes_of
+
+pytestmark = [pytest.mark.foundation, pytest.mark.real]
+
+TRIALS = 50
+LIMIT = 10.0
+CODE = (
+    "import subprocess, time\n"
+    "subprocess.Popen(['sleep', '300'])\n"
+    "subprocess.Popen(['setsid', 'sleep', '301'])\n"
+    "print('up', flush=True)\ntime.sleep(300)\n"
+)
+
+
+def kinds(run: str) -> dict[str, list[int]]:
+    """The run's processes by what they are."""
+    found: dict[str, list[int]] = {}
+    for pid, line in processes_of(run).items():
+        if "engines.local.driver" in line:
+            kind = "driver"
+        elif "bwrap" in line.split()[0]:
+            kind = "sandbox"
+        elif "agent.main" in line:
+            kind = "coordinator" if line.rstrip().endswith("--node 0") else "agent"
+        elif "t.py" in line:
+            kind = "rank"
+        elif "sleep" in line:
+            kind = "grandchild"
+        else:
+            continue
+        found.setdefault(kind, []).append(pid)
+    return found
+
+
+def trial(shed: Shed, job: object, seed: int) -> tuple[str, str]:
+    choice = random.Random(seed)
+    run = shed.submit(job)  # type: ignore[arg-type]
+    time.sleep(choice.random() * 1.5)
+    victims = {kind: pids for kind, pids in kinds(run).items() if kind != "grandchild"}
+    assert victims, "the driver lives at least"
+    kind = choice.choice(sorted(victims))
+    began = time.monotonic()
+    try:
+        os.kill(choice.choice(victims[kind]), signal.SIGKILL)
+    except ProcessLookupError:
+        pytest.fail("nothing ends by itself here")
+    done = shed.cli("wait", run, "--json", "--timeout", "60")
+    spent = time.monotonic() - began
+    summary = json.loads(done.stdout)
+    what = f"trial {seed}: {kind} killed, run {run}: {summary['state']}, {summary['reason']}, {spent:.1f} s"
+    assert spent < LIMIT, what
+    assert summary["state"] in ("failed", "lost"), what
+    assert summary["reason"], what
+    if kind == "rank":
+        assert summary["failure"]["cause"] == "rank" and "SIGKILL" in summary["reason"], what
+    deadline = time.monotonic() + 5
+    while (left := processes_of(run)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left, f"{what}: left behind {left}"
+    assert shed.show(run)["state"] == summary["state"], "a final state stays"
+    return kind, summary["state"]
+
+
+@pytest.mark.timeout(600)
+def test_killing_any_process_at_any_moment_ends_the_run_truly(shed: Shed) -> None:
+    job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x2")
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda seed: trial(shed, job, seed), range(TRIALS)))
+    assert {kind for kind, _ in results} >= {"rank", "agent", "coordinator", "driver", "sandbox"}
+    print(f"{len(results)} trials: {sorted(results)}")
+
+
+def test_driver_and_coordinator_killed_together_still_end_the_run(shed: Shed) -> None:
+    job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
+    run = shed.submit(job)
+    deadline = time.monotonic() + 20
+    while len(found := kinds(run)) < 5 or "rank" not in found:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for pid in (*found["driver"], *found["coordinator"]):
+        os.kill(pid, signal.SIGKILL)
+    summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
+    assert summary["state"] == "failed" and "node 0" in summary["reason"]
+    deadline = time.monotonic() + 10
+    while (left := processes_of(run)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+@pytest.mark.parametrize("kind", ["rank", "agent", "coordinator", "driver"])
+def test_without_a_sandbox_the_end_is_as_true(shed: Shed, kind: str) -> None:
+    job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
+    run = shed.submit(job, "-o", "isolation=plain")
+    deadline = time.monotonic() + 20
+    while len((found := kinds(run)).get("rank", ())) < 2 or len(found.get("grandchild", ())) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(found[kind][0], signal.SIGKILL)
+    summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
+    assert summary["state"] in ("failed", "lost"), summary
+    deadline = time.monotonic() + 10
+    while (left := processes_of(run)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left, left

