@@ -135,6 +135,7 @@ def upload(side: str, tree: str) -> Side:
         subprocess.run(
             [peer_venv(PACKAGES, "store") / "s5cmd", "--log=error", "rm", f"s3://{BUCKET}/{prefix}/*"],
             env=env,
+            capture_output=True,
         )
         os.sync()
         return seconds_of(commands("up", work / tree, prefix)[side], env=env)
@@ -182,7 +183,12 @@ def prepare(tree: str, make: Callable[[Path], None]) -> Callable[[Path], None]:
         for path in (work / tree).rglob("*"):
             os.utime(path, (long_ago, long_ago))
         env = environment(work)
-        subprocess.run([peer_venv(PACKAGES, "store") / "s5cmd", "mb", f"s3://{BUCKET}"], env=env, check=True)
+        subprocess.run(
+            [peer_venv(PACKAGES, "store") / "s5cmd", "mb", f"s3://{BUCKET}"],
+            env=env,
+            check=True,
+            capture_output=True,
+        )
         seconds_of(commands("up", work / tree, f"{tree}-source")["ours"], env=env)
 
     return setup

@@ -12,6 +12,7 @@ import pytest
 
 from trainshed.bench import mllog, system
 from trainshed.bench.result import Measured, NotMeasured, json_schema
+from trainshed.bench.rules import MllogRule
 
 pytestmark = [pytest.mark.benchmark]
 ROOT = Path(__file__).parents[2]
@@ -70,11 +71,19 @@ def test_train_result_info_has_the_fifteen_keys_and_no_placeholder(result: Path)
     assert value["proc_start_time"] == "2026-09-21 14:13:22"
 
 
-@pytest.mark.parametrize("ruleset", ["3.1.0", "4.0.0"])
-def test_mllog_files_pass_the_compliance_checker_of_mlperf_logging(result: Path, ruleset: str) -> None:
+@pytest.mark.parametrize(
+    ("benchmark", "ruleset"),
+    [("resnet", "1.0.0"), ("resnet", "3.1.0"), ("resnet", "4.0.0"), ("bert", "4.1.0"), ("bert", "5.0.0")],
+)
+def test_mllog_files_pass_the_compliance_checker_of_mlperf_logging(
+    tmp_path: Path, benchmark: str, ruleset: str
+) -> None:
     compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
     logging.getLogger().setLevel(logging.ERROR)
-    for path in sorted((result / "mllog").glob("result_*.txt")):
+    folder = made.made_result(tmp_path, made.made_rules(mllog=MllogRule(benchmark=benchmark)))
+    files = sorted((folder / "mllog").glob("result_*.txt"))
+    assert len(files) == 3
+    for path in files:
         checker = compliance.make_checker("training", ruleset, False, True)
         valid, *_ = compliance.main(str(path), f"training_{ruleset}/common.yaml", checker)
         assert valid, (checker.overwritable, checker.not_overwritable)

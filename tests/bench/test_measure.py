@@ -117,3 +117,20 @@ def test_too_long_a_preparation_off_the_clock_fails(tmp_path: Path) -> None:
 def test_a_run_directory_that_is_not_there_is_a_reason_not_a_traceback(tmp_path: Path) -> None:
     run = measure_run(read_run(tmp_path / "nowhere"), made.made_rules())
     assert run.status == "failed" and run.reasons[0].code == "run-missing"
+
+
+def test_in_single_server_mode_every_server_has_to_reach_the_target(tmp_path: Path) -> None:
+    source = made.MadeRun().write(tmp_path / "run")
+    for path in source.glob("node-*/meter*"):
+        path.write_text(path.read_text().replace('"world": 4', '"world": 2'))
+    rules = made.made_rules(single_server=True)
+    good = measure_run(read_run(source), rules)
+    assert good.status == "valid" and number(good.quality) == 0.8
+    for path in source.glob("node-1/meter*"):
+        path.write_text(path.read_text().replace('"value": 0.8', '"value": 0.72'))
+    bad = measure_run(read_run(source), rules)
+    assert [r.message for r in bad.reasons] == [
+        "server 1: accuracy 0.72 is not ≥ 0.75: the target was not reached"
+    ]
+    assert number(bad.quality) == pytest.approx(0.76)
+    assert isinstance(bad.time_to_target, NotMeasured)

@@ -41,7 +41,7 @@ def test_rapl_is_energy_over_time_and_survives_a_counter_that_begins_again(
     package.mkdir()
     (tmp_path / "intel-rapl:0:0").mkdir()
     (package / "max_energy_range_uj").write_text("100000000")
-    clock = iter([10.0, 12.0, 13.0])
+    clock = iter([10.0, 12.0, 13.0, 14.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     read = watts.rapl_reader(tmp_path)
     found = []

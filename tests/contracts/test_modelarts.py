@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 
 import pytest
 
+import trainshed
 from contracts.made import RUN, env_of, files_of, hosts, made, node_env, ranks, site
 from trainshed.errors import UsageError
 from trainshed.plan.ranktables import Form, detect, parse, read
 
 pytestmark = [pytest.mark.contracts]
+
+SITE = Path(trainshed.__file__).parent / "contracts" / "site"
 
 CHANNELS = {
     "inputs": [{"name": "data_url", "source": "obs://ms-dataset/cifar-10/"}],
@@ -278,12 +282,15 @@ def test_on_nodes_without_a_root_of_their_own_everything_is_moved_below_their_fo
 
 @BOTH
 def test_moxing_is_given(contract: str) -> None:
-    assert "/site/modelarts" in node_env(made(contract), 0)["PYTHONPATH"].split(":")
+    places = node_env(made(contract, site=site(library=str(SITE))), 0)["PYTHONPATH"].split(":")
+    assert [place for place in places if (Path(place) / "moxing" / "__init__.py").is_file()]
 
 
 def test_moxing_is_given_by_no_other_contract() -> None:
     for contract in ("plain", "apulis"):
-        assert "/site/modelarts" not in node_env(made(contract), 0)["PYTHONPATH"].split(":")
+        places = node_env(made(contract, site=site(library=str(SITE))), 0)["PYTHONPATH"].split(":")
+        assert not [place for place in places if (Path(place) / "moxing").exists()]
+        assert [place for place in places if (Path(place) / "trainshed_meter.py").is_file()]
 
 
 @BOTH

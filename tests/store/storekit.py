@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.store import Credentials, embedded
+from trainshed.store import Credentials, copy, embedded
 from trainshed.store.credentials import make
 from trainshed.store.s3 import Client, Patience
 
@@ -73,6 +73,15 @@ def clients() -> Path:
             subprocess.run([folder / "bin/pip", "install", "-q", *CLIENTS], check=True)
             marker.write_text(json.dumps(CLIENTS))
     return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def listing(endpoint: embedded.Endpoint, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """A bucket `listing` with 10,000 keys."""
+    root = tmp_path_factory.mktemp("listing")
+    for number in range(10_000):
+        (root / f"k{number:05}").touch()
+    return copy(str(root), "s3://listing/", credentials=endpoint.credentials).files
 
 
 def fill(path: Path, size: int, seed: int = 0) -> Path:

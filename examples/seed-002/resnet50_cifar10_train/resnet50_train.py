@@ -31,7 +31,11 @@ def resnet50_train(args):
     if device_num > 1:
         init()
         context.set_auto_parallel_context(
-            device_num=device_num, parallel_mode=ParallelMode.DATA_PARALLEL, gradients_mean=True
+            device_num=device_num,
+            parallel_mode=ParallelMode.DATA_PARALLEL,
+            gradients_mean=True,
+            # The gradients of 161 layers go over the network in a few large pieces.
+            comm_fusion={"allreduce": {"mode": "size", "config": 32}},
         )
         # adapt to cloud: define distributed local data path
         local_data_path = os.path.join(local_data_path, str(device_id))

@@ -17,7 +17,7 @@ _LIMIT = 1800.0
 
 def install(listing: str, env: dict[str, str], log: Log, place: Place) -> None:
     """Install what the file lists and put it before everything else on the processes' paths."""
-    folder = f"{env['HOME']}/.trainshed/packages"
+    folder = f"{env['TMPDIR']}/.trainshed/packages"
     words = ["install", "--no-input", "--disable-pip-version-check", "--target", folder, "-r", listing]
     with log.stream as out:
         process = subprocess.Popen(

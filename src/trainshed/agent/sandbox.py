@@ -66,7 +66,7 @@ def enclose(node: NodePlan, enclosure: Enclosure, argv: Sequence[str], info_fd: 
     """The command line that starts `argv` as the given node. `info_fd` is told the node's first process."""
     command = [shutil.which("bwrap") or "bwrap", "--info-fd", str(info_fd)]
     command += ["--unshare-pid", "--unshare-uts", "--unshare-ipc", "--hostname", node.name[:64]]
-    command += _root()
+    command += _root([seen for seen, _ in node.private])
     command += ["--proc", "/proc", "--dev-bind", "/dev", "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108
     for seen, folder in node.private:
         source = enclosure.scratch / folder
@@ -83,16 +83,29 @@ def enclose(node: NodePlan, enclosure: Enclosure, argv: Sequence[str], info_fd: 
     return [*command, "--", *argv]
 
 
-def _root() -> list[str]:
-    """The machine's root, entry by entry: system folders read only, so that mount points can be added."""
+def _root(private: Sequence[str]) -> list[str]:
+    """The machine's root, entry by entry: system folders read only, private places left out.
+
+    A folder that holds a private place is made anew and filled with its other
+    entries, so that no mount point has to be made in the machine's own.
+    """
     command: list[str] = []
     for path in sorted(Path("/").iterdir()):
-        if path.name in _OWN:
-            continue
-        if path.is_symlink():
-            command += ["--symlink", str(path.readlink()), str(path)]
-        elif path.is_dir():
-            command += ["--ro-bind" if path.name in _SYSTEM else "--bind", str(path), str(path)]
+        if path.name not in _OWN:
+            command += _expose(path, private, "--ro-bind" if path.name in _SYSTEM else "--bind")
+    return command
+
+
+def _expose(path: Path, private: Sequence[str], bind: str) -> list[str]:
+    if path.is_symlink():
+        return ["--symlink", str(path.readlink()), str(path)]
+    if str(path) in private or not (path.is_dir() or path.is_file()):
+        return []
+    if not any(place.startswith(f"{path}/") for place in private):
+        return [bind, str(path), str(path)]
+    command = ["--dir", str(path)]
+    for child in sorted(path.iterdir()):
+        command += _expose(child, private, bind)
     return command
 
 

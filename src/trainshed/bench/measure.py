@@ -9,6 +9,8 @@ that did the work; wall clocks only align ranks in pictures. A group of ranks
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from trainshed.bench import faults, power
 from trainshed.bench.evidence import MeterSession, RankEvidence, RunEvidence
 from trainshed.bench.ingest import Ingested, ingest
@@ -79,7 +81,11 @@ def measure_run(evidence: RunEvidence, rules: Rules, index: int = 1, folder: str
     lead = metered[min(metered)].sessions if metered else []
     evaluations = _evaluations(lead)
     reasons += faults.not_finite_faults(metered)
-    quality, ttt, epochs, quality_reasons = _quality(evaluations, other, rules, bool(lead))
+    if rules.single_server and metered:
+        servers = [_evaluations(sessions) for sessions in _server_leads(metered)]
+        quality, ttt, epochs, quality_reasons = _server_quality(servers, other, rules)
+    else:
+        quality, ttt, epochs, quality_reasons = _quality(evaluations, other, rules)
     reasons += quality_reasons
     started, ended = _span(evidence, metered)
     throughput, total = _throughput(windows, other, rules)
@@ -178,7 +184,7 @@ def _window(windows: list[RankWindow]) -> Window | None:
 
 
 def _quality(
-    evaluations: list[Evaluation], other: Ingested, rules: Rules, has_meter: bool
+    evaluations: list[Evaluation], other: Ingested, rules: Rules
 ) -> tuple[Quantity, Quantity, Quantity, list[Reason]]:
     target = rules.target
     name = target.name if target else "accuracy"
@@ -205,6 +211,41 @@ def _quality(
     source = "meter; from the start mark to the first evaluation at the target, evaluation included"
     epochs = Measured(value=hit.epoch, unit="epochs", source="meter")
     return shown, Measured(value=hit.seconds, unit="s", source=source), epochs, []
+
+
+def _server_leads(metered: dict[int, RankEvidence]) -> list[list[MeterSession]]:
+    """The sessions of each node's lowest rank."""
+    leads: dict[int, RankEvidence] = {}
+    for rank in sorted(metered):
+        leads.setdefault(metered[rank].node, metered[rank])
+    return [lead.sessions for _, lead in sorted(leads.items())]
+
+
+def _server_quality(
+    servers: list[list[Evaluation]], other: Ingested, rules: Rules
+) -> tuple[Quantity, Quantity, Quantity, list[Reason]]:
+    """Every server trained alone: the mean quality, and the time of the slowest; one that misses fails the run."""
+    parts = [_quality(evaluations, other, rules) for evaluations in servers]
+    reasons = [
+        Reason(code=reason.code, message=f"server {index}: {reason.message}")
+        for index, part in enumerate(parts)
+        for reason in part[3]
+    ]
+    found: list[Quantity] = []
+    qualities, times, epochs = [p[0] for p in parts], [p[1] for p in parts], [p[2] for p in parts]
+    for quantities, name, join in (
+        (qualities, "mean", fmean),
+        (times, "slowest", max),
+        (epochs, "mean", fmean),
+    ):
+        measured = [q for q in quantities if isinstance(q, Measured)]
+        if len(measured) < len(quantities):
+            found.append(next(q for q in quantities if not isinstance(q, Measured)))
+        else:
+            source = f"meter; {name} of {len(measured)} servers"
+            value = join(q.value for q in measured)
+            found.append(Measured(value=value, unit=measured[0].unit, source=source))
+    return found[0], found[1], found[2], reasons
 
 
 def _not_reached(best: float, rules: Rules) -> Reason:

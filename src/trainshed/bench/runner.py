@@ -22,10 +22,14 @@ from trainshed.bench.result import Measured, Quantity, Result
 from trainshed.bench.watts import Watch
 from trainshed.bench.workload import Bench
 from trainshed.engines.base import Engine, Request
+from trainshed.environments import catalog
+from trainshed.errors import TrainshedError
 from trainshed.runs.directory import RunDirectory, home
 from trainshed.runs.summary import Summary, summarise
 
 POLL_SECONDS = 0.2
+# Frameworks whose package has another name.
+PACKAGES = {"pytorch": "torch", "paddle": "paddlepaddle"}
 Say = Callable[[str], None]
 
 
@@ -54,7 +58,7 @@ def run(
     engine = axes.load("engine", engine_name)
     workload.prepare_data(bench)
     rules = workload.rules_of(bench)
-    described = system.describe(nodes=rules.nodes, framework=bench.framework, given=given)
+    described = system.describe(nodes=rules.nodes, framework=framework_of(bench), given=given)
     folders.begin(target, rules, described, one_device(bench))
     seed = secrets.randbelow(1 << 30) if first_seed is None else first_seed
     for index in range(1, bench.runs + 1):
@@ -70,6 +74,19 @@ def run(
         if summary.reason:
             say(f"  {summary.reason}")
     return collect(target)
+
+
+def framework_of(bench: Bench) -> str:
+    """The framework with its version, as the workload's environment has it."""
+    if bench.implementation.environment is None:
+        return bench.framework
+    try:
+        environment = catalog.resolve(bench.implementation.environment)
+    except TrainshedError:
+        return bench.framework  # the engine may have one where this machine has none
+    package = PACKAGES.get(environment.framework, environment.framework)
+    version = environment.versions.get(package, "")
+    return f"{bench.framework} {version}".strip()
 
 
 def collect(target: Path) -> Result:

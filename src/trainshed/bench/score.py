@@ -54,7 +54,7 @@ def score_runs(rules: Rules, runs: Sequence[RunResult]) -> tuple[Score, list[Rea
     reasons += fault
     interval = mean_interval(known)
     lonely = NotMeasured(not_measured="one run says nothing about spread")
-    source = f"{len(counted)} runs"
+    source = f"{len(counted)} runs" if len(counted) > 1 else "one run"
     score = Score(
         metric=rules.score,
         value=Measured(

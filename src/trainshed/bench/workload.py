@@ -92,6 +92,9 @@ class Bench(Model):
     scale_name: str
     shape: str
     runs: int
+    single_server: bool = False
+    data: str = ""
+    """Where the data are instead of where the workload says; their checksum stays the same."""
 
     @property
     def implementation(self) -> Implementation:
@@ -103,6 +106,8 @@ class Bench(Model):
 
     @property
     def data_folder(self) -> str:
+        if self.data:
+            return self.data if "://" in self.data else str(Path(self.data).resolve())
         dataset = self.scale.dataset
         return dataset.folder if dataset.is_remote else str((Path(self.folder) / dataset.folder).resolve())
 
@@ -128,7 +133,15 @@ def load(path: Path) -> Workload:
     return workload
 
 
-def choose(path: Path, framework: str = "", scale: str = "tiny", shape: str = "", runs: int = 0) -> Bench:
+def choose(
+    path: Path,
+    framework: str = "",
+    scale: str = "tiny",
+    shape: str = "",
+    runs: int = 0,
+    single_server: bool = False,
+    data: str = "",
+) -> Bench:
     """Fix every choice; what is not said comes from the workload."""
     workload = load(path)
     name = framework or next(iter(workload.implementations))
@@ -142,6 +155,8 @@ def choose(path: Path, framework: str = "", scale: str = "tiny", shape: str = ""
         scale_name=scale,
         shape=shape or chosen.shape,
         runs=runs or chosen.runs,
+        single_server=single_server,
+        data=data,
     )
 
 
@@ -160,6 +175,7 @@ def rules_of(bench: Bench) -> Rules:
         runs=bench.runs,
         nodes=resources.nodes,
         ranks=resources.nodes * resources.devices,
+        single_server=bench.single_server,
         warmup_steps=scale.warmup_steps,
         min_steps=scale.min_steps,
         target=scale.target,
@@ -194,6 +210,7 @@ def job_of(bench: Bench, seed: int) -> JobSpec:
         "resources": resources,
         "timeout": scale.timeout,
         "env": code.env,
+        "mode": "single_server" if bench.single_server else "distributed",
     }
     if code.environment:
         raw["environment"] = code.environment
@@ -203,8 +220,8 @@ def job_of(bench: Bench, seed: int) -> JobSpec:
 def prepare_data(bench: Bench) -> None:
     """Make the data set when it is missing and can be made, and check what is there."""
     dataset = bench.scale.dataset
-    if dataset.is_remote:
-        return
+    if "://" in bench.data_folder:
+        return  # the ranks say what they read, and are held to the checksum
     folder = Path(bench.data_folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         if not dataset.maker:

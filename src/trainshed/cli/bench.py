@@ -34,6 +34,7 @@ def run(
         int, typer.Option("-n", "--runs", min=0, help="number of runs; 0: as the workload says")
     ] = 0,
     seed: Annotated[int | None, typer.Option(help="first seed; without one it is drawn")] = None,
+    data: Annotated[str, typer.Option(help="folder or URL of the data, instead of the workload's")] = "",
     engine: Annotated[
         str, typer.Option("--engine", envvar="TRAINSHED_ENGINE", help="where nodes come from")
     ] = "local",
@@ -48,6 +49,9 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="result folder to make")] = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="run an Ascend workload on the CPU")] = False,
+    single_server: Annotated[
+        bool, typer.Option("--single-server", help="every node trains alone; mean of all")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print rules and job, and do nothing")] = False,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +60,7 @@ def run(
     from trainshed.bench.watts import parse_sources
     from trainshed.spec.load import dump_job
 
-    chosen = workload.choose(folder, framework, scale, shape, runs)
+    chosen = workload.choose(folder, framework, scale, shape, runs, single_server, data)
     if dry_run:
         rules = workload.rules_of(chosen)
         workload.prepare_data(chosen)
@@ -223,9 +227,9 @@ def _ending(result: Any, folder: Path, as_json: bool) -> None:
             print(f"  {reason.code}: {reason.message}")
         for warning in result.warnings:
             print(f"  note: {warning.message}")
-        print(
-            f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)} (95 % {interval(result)})"
-        )
+        print(f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)}")
+        if result.score.runs_counted[1:]:
+            print(f"  95 % interval: {interval(result)}")
         print(f"  quality: {show(result.score.quality)}")
         print(f"  report: {folder / 'report.html'}")
         print(f"  check it with: trainshed bench check {folder}")

@@ -19,6 +19,8 @@ from trainshed.spec.kinds import Mode
 
 _HOME = "/home/work"
 _URLS = ("data_url", "train_url")
+_OWN = tuple(f"{_HOME}/{name}" for name in ("user-job-dir", "workspace", "rank_table", "inputs", "outputs"))
+"""What is the node's of a home that else is the image's."""
 
 
 class ModelArtsV1(ModelArts):
@@ -36,7 +38,8 @@ class ModelArtsV1(ModelArts):
             work=_HOME,
             inputs={c.name: f"{_HOME}/inputs/{c.name}" for c in view.job.inputs if not _url(c)},
             outputs={c.name: f"{_HOME}/outputs/{c.name}" for c in view.job.outputs if not _url(c)},
-            private=("/user",),
+            private=("/user", *(_OWN if view.job.image else ())),
+            image_home=True,
             folders=(f"{_HOME}/user-job-dir", f"{_HOME}/workspace"),
         )
 
@@ -97,6 +100,9 @@ class ModelArtsV1(ModelArts):
 
     def node_files(self, view: View, node: Node) -> Sequence[FilePlan]:
         code = view.site.path(node, self.layout(view).code)
+        if view.job.image:
+            # Its home holds what the image's maker put there, the helpers of its base among it.
+            return super().node_files(view, node)
         # Sourced, so that `$0` is the path in /home/work and the script finds utils.sh beside itself.
         files = [FilePlan(f"{_HOME}/utils.sh", _source(f"{view.site.library}/dls/utils.sh"))]
         if wrapper := view.job.options.get("wrapper"):

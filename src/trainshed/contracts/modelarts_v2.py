@@ -48,7 +48,8 @@ class ModelArtsV2(ModelArts):
             work=_JOB_DIR,
             inputs={c.name: f"{_ROOT}/inputs/{c.name}_{i}" for i, c in enumerate(job.inputs)},
             outputs={c.name: f"{_ROOT}/outputs/{c.name}_{i}" for i, c in enumerate(job.outputs)},
-            private=("/user",),
+            private=("/user", *((_ROOT,) if view.job.image else ())),
+            image_home=True,
             folders=(_JOB_DIR, f"{_ROOT}/log", f"{_ROOT}/inputs", f"{_ROOT}/outputs"),
         )
 

@@ -64,6 +64,10 @@ class Engine(ABC):
     def submit(self, request: Request) -> RunDirectory:
         """Start the run, or refuse it and leave nothing behind."""
 
+    def submit_many(self, request: Request, count: int) -> list[RunDirectory]:
+        """`count` runs of the same job; an engine that has a better way than one by one uses it."""
+        return [self.submit(request) for _ in range(count)]
+
     @abstractmethod
     def status(self, run: RunDirectory) -> Status:
         """What the engine knows of the run now."""

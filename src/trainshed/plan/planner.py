@@ -19,7 +19,7 @@ from trainshed.plan.model import FilePlan, NodePlan, Plan, ProcessPlan, Transfer
 from trainshed.plan.topology import Node, Port, Topology
 from trainshed.plan.view import Layout, Site, View
 from trainshed.spec.job import Channel, JobSpec
-from trainshed.spec.kinds import Mode, Service
+from trainshed.spec.kinds import DeviceKind, Mode, Service
 
 _RESERVED = "TRAINSHED_"
 _LOG_EVERY = 30.0
@@ -32,6 +32,8 @@ def plan(job: JobSpec, topology: Topology, site: Site, run: str) -> Plan:
         raise UsageError(
             f"env: {', '.join(reserved)} is Trainshed's own", "choose a name that does not begin so"
         )
+    if topology.kind is DeviceKind.CPU:
+        site = replace(site, emulate=False)  # there is nothing to emulate
     view = View(run, job, topology, site)
     return _Planner(view).whole()
 
@@ -47,7 +49,8 @@ class _Planner:
         self.contract.check(view)
         self.layout: Layout = self.contract.layout(view)
         self.ssh = self._has_ssh()
-        own = (self.layout.home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
+        home = () if self.layout.image_home and view.job.image else (self.layout.home,)
+        own = (*home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
         more = (ssh.HOSTFILE.rpartition("/")[0],) if self.ssh else ()
         self.private = tuple(sorted({path.rstrip("/") for path in (*own, *more)}))
 
@@ -191,7 +194,7 @@ class _Planner:
         """Where Python finds what is given to scripts: each member's own folders, then what all get."""
         site = self.view.site
         folders = [*(["emulation"] if site.emulate else ()), *self.launcher.site, *self.contract.site]
-        return [*(f"{site.library}/{folder}" for folder in folders), site.library]
+        return [f"{site.library}/{folder}".rstrip("/") for folder in (*folders, "common")]
 
     def _processes(self, node: Node, code: str) -> list[ProcessPlan]:
         view, job = self.view, self.view.job

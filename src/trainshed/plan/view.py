@@ -79,5 +79,7 @@ class Layout:
     outputs: Mapping[str, str]
     private: tuple[str, ...] = ()
     """Further directories that belong to this node alone, besides home, /tmp and /cache."""
+    image_home: bool = False
+    """With an image, home is the image's own, and of it only folders in `private` are the node's."""
     folders: tuple[str, ...] = ()
     """Directories that exist, though nothing is put into them."""

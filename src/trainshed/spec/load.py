@@ -74,9 +74,10 @@ def load_job(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any
 
 def dump_job(spec: JobSpec) -> str:
     """The job as YAML, without what was left at its default."""
-    return yaml.safe_dump(
-        spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True
-    )
+    data = spec.model_dump(mode="json", exclude_defaults=True)
+    # The C emitter where there is one: hundreds of jobs may be submitted in a row.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True))
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, Path, dict[str, Any]]:

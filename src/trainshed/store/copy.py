@@ -16,6 +16,7 @@ from trainshed.store.credentials import Credentials, resolve
 from trainshed.store.errors import CopyError, ObjectNotFoundError, StoreError
 from trainshed.store.local import Root
 from trainshed.store.location import Location, parse_url
+from trainshed.store.names import Names
 from trainshed.store.pool import Pool
 from trainshed.store.s3 import Client, Patience
 from trainshed.store.same import is_same
@@ -157,7 +158,7 @@ class _Job:
         single = self._is_single()
         if delete and (single or only is not None):
             raise UsageError("--delete works on whole directories only", "copy a directory, or leave it out")
-        self._refuse_overlap()
+        self._refuse_overlap(single)
         pool = Pool(lambda: progress(self._progress(pool)) if progress else None)
         for client in self._clients.values():
             client.on_pressure = pool.ease
@@ -176,7 +177,7 @@ class _Job:
                     names = self._plan_tree(
                         pool, transfer, reader, have, force=force, only=only, delete=delete
                     )
-                    if not names and not have and self.source.is_remote and not empty_ok:
+                    if not names and self.source.is_remote and not empty_ok:
                         self._require_something()
                 self._listing = False
             except BaseException as error:
@@ -224,19 +225,18 @@ class _Job:
         if self._from and not any(True for _ in self._from.listing(place.bucket, place.prefix, limit=1)):
             raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
 
-    def _refuse_overlap(self) -> None:
+    def _refuse_overlap(self, single: bool) -> None:
         a, b = self.source, self.target
         if a.is_remote != b.is_remote:
             return
         if a.is_remote:
-            same = a.bucket == b.bucket and self._from is self._to
-            inside = same and (b.key == a.key or b.prefix.startswith(a.prefix)) and not self._single_size
-            if inside and not (self._from and self._from.head(a.bucket, a.key) if a.key else False):
-                raise UsageError(f"{b} lies inside {a}", "choose a destination outside the source")
-            return
-        left, right = os.path.realpath(a.path), os.path.realpath(b.path)
-        if left == right or (Path(left).is_dir() and right.startswith(left + "/")):
-            raise UsageError(f"{b} lies inside {a}", "choose a destination outside the source")
+            here = a.bucket == b.bucket and self._from is self._to
+            inside = here and (a.key == b.key if single else b.prefix.startswith(a.prefix))
+        else:
+            left, right = os.path.realpath(a.path), os.path.realpath(b.path)
+            inside = left == right or (not single and right.startswith(left.rstrip("/") + "/"))
+        if inside:
+            raise UsageError(f"{b} is or lies inside {a}", "choose a destination outside the source")
 
     def _reader(self, single: bool, follow_links: bool) -> LocalReader | RemoteReader:
         place = self.source
@@ -279,8 +279,8 @@ class _Job:
         force: bool,
         only: set[str] | None,
         delete: bool,
-    ) -> _Names:
-        names = _Names(self._root.path if self._root else "")
+    ) -> Names:
+        names = Names(self._root.path if self._root else "")
         late = []
         for item in reader.entries():
             if pool.error:
@@ -309,7 +309,7 @@ class _Job:
         reader: LocalReader | RemoteReader,
         item: Entry,
         have: dict[str, Entry],
-        names: _Names,
+        names: Names,
         *,
         force: bool,
         delete: bool,
@@ -352,7 +352,7 @@ class _Job:
         self._total[1] += item.size
         pool.submit(lambda: transfer.file(item, name), heavy=item.size > LIGHT)
 
-    def _delete_stale(self, writer: LocalWriter | RemoteWriter, names: _Names, have: dict[str, Entry]) -> int:
+    def _delete_stale(self, writer: LocalWriter | RemoteWriter, names: Names, have: dict[str, Entry]) -> int:
         stale = [
             e
             for n, e in have.items()
@@ -390,47 +390,3 @@ class _Job:
             code=error.code if known and isinstance(error, StoreError) else "",
             summary=summary,
         )
-
-
-class _Names:
-    """Names seen in the source, and what they would do to one another in a file system."""
-
-    def __init__(self, root: str) -> None:
-        self.files: set[str] = set()
-        self.directories: set[str] = set()
-        self.unknown: set[str] = set()
-        self._root = root
-        self._folded: dict[str, str] = {}
-        self._folds: bool | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.files or self.directories or self.unknown)
-
-    def add(self, item: Entry) -> None:
-        (self.directories if item.is_directory else self.files).add(item.name)
-        parent = item.name.rpartition("/")[0]
-        while parent and parent not in self.directories:
-            self.directories.add(parent)
-            parent = parent.rpartition("/")[0]
-
-    def clash(self, item: Entry) -> str:
-        """Why this name and an earlier one cannot both be files here; empty if they can."""
-        if not item.is_directory and item.name in self.directories:
-            return "is also a directory of other objects"
-        parent = item.name.rpartition("/")[0]
-        while parent:
-            if parent in self.files:
-                return f"lies below '{parent}', which is also an object"
-            parent = parent.rpartition("/")[0]
-        other = self._folded.setdefault(item.name.casefold(), item.name)
-        if other != item.name and self._case_is_folded():
-            return f"differs from '{other}' only in case, which this file system does not keep apart"
-        return ""
-
-    def _case_is_folded(self) -> bool:
-        if self._folds is None:
-            probe = Path(self._root) / f".trainshed-Case-{os.getpid()}.part"
-            probe.touch()
-            self._folds = probe.with_name(probe.name.lower()).exists()
-            probe.unlink()
-        return self._folds

@@ -57,7 +57,7 @@ class Pool:
     def submit_heavy(self, tasks: list[Callable[[], None]]) -> None:
         """Queue parts of a large file; called by workers, never waits."""
         with self._lock:
-            self._heavy.extend(tasks)
+            self._heavy.extendleft(reversed(tasks))  # files under way are finished before others begin
             self._work.notify_all()
 
     def count(self, files: int, size: int) -> None:

@@ -262,6 +262,11 @@ class Client:
                         f"no such host: {self._address.host} (endpoint of {self.credentials.source})",
                         "correct the endpoint",
                     ) from error
+                if type(error).__name__ == "SSLCertVerificationError":  # ssl is loaded only when used
+                    raise StoreUnavailableError(
+                        f"{self.credentials.endpoint} shows a certificate that is not trusted: {error}",
+                        "add its authority to this machine (SSL_CERT_FILE), or set verify_tls: false in the profile",
+                    ) from error
                 last = error
                 self.on_pressure()
                 continue

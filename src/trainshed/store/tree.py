@@ -30,6 +30,8 @@ class Entry:
     mtime: float = 0.0
     etag: str = ""
     is_directory: bool = False
+    changed: float = 0.0
+    """When a local file last changed in any way (its ctime, which a rename sets and nobody can set back)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def scan_local(root: str, *, follow_links: bool = False) -> Iterator[Entry | Pro
                 inner = os.path.realpath(item.path) if item.is_symlink() else above[-1] + "/" + item.name
                 pending.append((item.path, name + "/", (*above, inner)))
             elif stat.S_ISREG(info.st_mode):
-                yield Entry(name, info.st_size, info.st_mtime)
+                yield Entry(name, info.st_size, info.st_mtime, changed=info.st_ctime)
             else:
                 yield Problem(name, "is neither a file nor a directory (socket, pipe or device)")
         if not kept and prefix:

@@ -30,7 +30,7 @@ MEMORY_MIB = 768
 READY_SECONDS = 50.0
 STOP_SECONDS = 2.0
 MOST_RESTARTS, WINDOW = 10, 60.0
-LOG_LIMIT = 32 << 20
+LOG_LIMIT, LOG_SECONDS = 32 << 20, 60.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,7 +45,8 @@ class Watcher:
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
-        signal.signal(signal.SIGALRM, self._on_patience_ended)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+        signal.setitimer(signal.ITIMER_REAL, LOG_SECONDS)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         (self.place / "failed").unlink(missing_ok=True)
         deaths: list[float] = []
@@ -79,17 +80,22 @@ class Watcher:
             self.child.terminate()
             signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
 
-    def _on_patience_ended(self, number: int, frame: FrameType | None) -> None:
-        """SeaweedFS lingers long after its doors are shut; what it acknowledged is in files already."""
-        if self.child and self.child.poll() is None:
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        """Now and then the log is kept short. While stopping: patience has ended.
+
+        SeaweedFS lingers long after its doors are shut; what it acknowledged is in files already.
+        """
+        if not self.stopping:
+            trim(self.place / "weed.log")
+            signal.setitimer(signal.ITIMER_REAL, LOG_SECONDS)
+        elif self.child and self.child.poll() is None:
             self.child.kill()
 
     def _start(self) -> None:
         self.ports = choose_ports(self._last_ports())
         (self.place / "data").mkdir(mode=0o700, exist_ok=True)
         log_path = self.place / "weed.log"
-        if log_path.exists() and log_path.stat().st_size > LOG_LIMIT:
-            log_path.replace(self.place / "weed.log.1")
+        trim(log_path)
         with open(log_path, "ab") as log:
             self.child = subprocess.Popen(
                 command(self.weed, self.place, self.ports),
@@ -144,6 +150,13 @@ class Watcher:
         temporary = self.place / ".state.json"
         temporary.write_text(json.dumps(state))
         temporary.replace(self.place / "state.json")
+
+
+def trim(log: Path) -> None:
+    """Keep one earlier piece of the log; its writer appends, so cutting it to nothing is safe."""
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        shutil.copyfile(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
 
 
 def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:

@@ -151,7 +151,11 @@ def test_a_network_test_with_v2_hands_its_result_in(
               "tester_server_port": server.server_address[1]}  # fmt: skip
     config.write_text(json.dumps(values | {"Model": "bert"}))
     wrong = package.stubs(TRAINSHED_TESTER_TOKEN=token)
-    assert wrong.returncode == 2 and "this package trains 'Tiny-Test v1.5'" in wrong.stdout
+    assert wrong.returncode == 1 and "this package trains 'Tiny-Test v1.5'" in wrong.stdout
+
+    config.write_text(json.dumps(values | {"Division": "open"}))
+    wrong = package.stubs(TRAINSHED_TESTER_TOKEN=token)
+    assert wrong.returncode == 1 and "the Tester has 'closed'" in wrong.stdout
 
     config.write_text(json.dumps(values))
     done = package.stubs(TRAINSHED_TESTER_TOKEN=token)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -109,7 +111,7 @@ def test_packages_of_the_job_are_installed_for_its_node_alone(shed: Shed) -> Non
     done = shed.cli("run", job, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     line = shed.log(json.loads(done.stdout)["id"], 0).strip()
-    assert line == "installed /home/work/.trainshed/packages/only_here.py"
+    assert line == "installed /tmp/.trainshed/packages/only_here.py"
 
 
 def test_packages_that_cannot_be_installed_end_the_run_and_say_why(shed: Shed) -> None:
@@ -185,3 +187,38 @@ def test_apulis_workers_find_one_another(shed: Shed) -> None:
         text = (run / f"node-{index}" / f"node-{index}.log").read_text()
         assert text.endswith("worker-0 slots=2\nworker-1 slots=2\nok\n")
         assert "ib-worker-0 slots=2\nib-worker-1 slots=2\nlogs\n" in text
+
+
+def test_an_images_own_home_stays_and_the_code_is_put_into_it(shed: Shed, tmp_path: Path) -> None:
+    tool, busybox = shutil.which("podman"), Path("/bin/busybox")
+    if tool is None or not busybox.exists():
+        pytest.skip("apt-get install podman busybox-static")
+    root = tmp_path / "image"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(busybox, root / "bin")
+    for name in ("sh", "bash", "cat", "ls"):
+        (root / "bin" / name).symlink_to("busybox")
+    # Its bash is another name of sh, which busybox takes by its first argument alone.
+    (root / "bin" / "bash").unlink()
+    (root / "bin" / "bash").write_text('#!/bin/busybox sh\nexec /bin/busybox sh "$@"\n')
+    (root / "bin" / "bash").chmod(0o755)
+    (root / "home" / "work").mkdir(parents=True)
+    (root / "home" / "work" / "run_train.sh").write_text("echo wrapper of the image; exec $*\n")
+    image = "localhost/trainshed-home:test"
+    packed = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True).stdout
+    subprocess.run([tool, "import", "-", image], input=packed, capture_output=True, check=True, timeout=120)
+    try:
+        job = shed.job(
+            "image",
+            {"run.sh": "echo code as $DLS_TASK_INDEX; cat $RANK_TABLE_FILE/jobstart_hccl.json"},
+            command="sh /home/work/run_train.sh sh /home/work/user-job-dir/code-image/run.sh",
+            contract="modelarts-v1",
+            image=image,
+            resources="1x1:ascend",
+        )
+        done = shed.cli("run", job, "--emulate")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "wrapper of the image" in done.stdout and "code as 0" in done.stdout
+        assert '"pod_name": "job' in done.stdout
+    finally:
+        subprocess.run([tool, "rmi", "-f", image], capture_output=True, timeout=60)

@@ -46,6 +46,15 @@ def test_each_node_has_its_own_files_names_addresses_and_processes(shed: Shed) -
     assert seen[0]["own"] != seen[1]["own"] and seen[0]["own"].startswith("127.")
 
 
+def test_a_run_leaves_no_trace_in_the_machines_own_folders(shed: Shed) -> None:
+    watched = [Path("/"), Path("/home"), Path("/tmp")]
+    before = {path: set(os.listdir(path)) for path in watched}
+    job = shed.job(files={"t.py": "import os; open('/tmp/x', 'w'); open('/cache/x', 'w')"}, entry="t.py", resources="2x1")
+    assert shed.cli("run", job).returncode == 0
+    new = {str(path / name) for path in watched for name in set(os.listdir(path)) - before[path]}
+    assert not new & {"/cache", "/job", "/home/trainshed", "/tmp/x"}
+
+
 def test_plain_nodes_say_what_they_cannot_isolate_and_still_run(shed: Shed) -> None:
     code = (
         "import os\nopen(os.environ['TMPDIR'] + '/x', 'w')\nprint(os.environ['TMPDIR'], os.environ['HOME'])"

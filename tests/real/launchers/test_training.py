@@ -81,6 +81,18 @@ def test_the_command_line_of_the_apulis_guide_runs_as_it_stands(train: Callable)
     assert "horovodrun --network-interface ib0: this node has no such interface; using lo" in run.text
 
 
+def test_horovodrun_gives_ranks_their_own_nodes_variables_and_shows_no_secret(
+    train: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET_OF_THIS_TEST", "hidden-value-4711")
+    command = "horovodrun -np 2 -hostfile $TRAINSHED_HOSTFILE python look.py"
+    secrets = {"TOKEN": {"env": "A_SECRET_OF_THIS_TEST"}}
+    run = train("horovod", shape="2x1", launcher="horovod", command=command, secrets=secrets)
+    assert run.code == 0, run.said + run.text[-3000:]
+    for rank in (0, 1):
+        assert f"RANK {rank} node {rank} secret unseen" in run.text, run.text
+
+
 def test_horovodrun_works_on_one_node(train: Callable) -> None:
     command = "horovodrun -np 2 -hostfile $TRAINSHED_HOSTFILE python train_horovod.py"
     run = train("horovod", shape="1x2", launcher="horovod", command=command)

@@ -295,3 +295,19 @@ def test_the_result_is_written_for_programs(site: Site) -> None:
     run = site.submit(site.job(HELLO, resources="1x1"))
     site.wait(run)
     assert json.loads((run.path / "result.json").read_text())["state"] == "succeeded"
+
+
+def test_two_hundred_jobs_submitted_at_once_all_have_a_true_state(site: Site) -> None:
+    job = site.job("print('small')", "small", resources="1x1", code=None, entry=None, command="true")
+    runs = [site.submit(job) for _ in range(200)]
+    assert len({site.number(run) for run in runs}) == 200
+    until(
+        lambda: sum(site.state(run).state is RunState.SUCCEEDED for run in runs) >= 3, 60, "three successes"
+    )
+    known = {site.state(run).state for run in runs}
+    assert known <= {RunState.PENDING, RunState.PREPARING, RunState.RUNNING, RunState.SUCCEEDED}
+    # Two cores would take minutes for all of them: the rest is taken back, as a user may do.
+    site.cluster.ask("scancel", "--state=PENDING", f"--user={os.getuid()}")
+    until(lambda: all(site.state(run).state.is_final for run in runs), 90, "an end of each")
+    ends = {site.state(run).state for run in runs}
+    assert ends == {RunState.SUCCEEDED, RunState.STOPPED}

@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "store"))
 
-from storekit import bucket, client, clients, endpoint, store  # noqa: F401
+from storekit import bucket, client, clients, endpoint, listing, store  # noqa: F401

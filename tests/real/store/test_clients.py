@@ -153,17 +153,6 @@ except obstore.exceptions.BaseError as e: pass
 """
 
 
-@pytest.fixture(scope="session")
-def listing(endpoint, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """A bucket `listing` with 10,000 keys."""
-    from trainshed.store import copy
-
-    root = tmp_path_factory.mktemp("listing")
-    for number in range(10_000):
-        (root / f"k{number:05}").touch()
-    return copy(str(root), "s3://listing/", credentials=endpoint.credentials).files
-
-
 @pytest.mark.parametrize(
     ("host", "signature"),
     [("127.0.0.1", "v2"), ("127.0.0.1", "v4"), ("localhost", "obs"), ("localhost", "v4")],

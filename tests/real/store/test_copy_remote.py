@@ -76,6 +76,26 @@ def test_a_change_of_same_size_and_older_time_is_noticed(
     assert read_bytes(f"s3://{bucket}/t/f", credentials=store) == file.read_bytes()
 
 
+def test_a_checkpoint_renamed_into_place_is_noticed(tmp_path: Path, store: Credentials, bucket: str) -> None:
+    """Same name, same size, older time: only the rename itself tells."""
+    new = fill(tmp_path / "tmp-checkpoint", 200_000, seed=2)
+    os.utime(new, (1_000_000_000, 1_000_000_000))
+    old = fill(tmp_path / "a/model.ckpt", 200_000, seed=1)
+    copy(str(tmp_path / "a"), f"s3://{bucket}/t", credentials=store)
+    new.rename(old)
+    assert copy(str(tmp_path / "a"), f"s3://{bucket}/t", credentials=store).files == 1
+    assert read_bytes(f"s3://{bucket}/t/model.ckpt", credentials=store) == old.read_bytes()
+
+
+def test_a_missing_source_never_empties_the_destination(
+    tmp_path: Path, store: Credentials, bucket: str
+) -> None:
+    fill(tmp_path / "precious/file", 5)
+    with pytest.raises(NotFoundError):
+        copy(f"s3://{bucket}/typo/", str(tmp_path / "precious"), credentials=store, delete=True)
+    assert (tmp_path / "precious/file").exists()
+
+
 def test_delete_removes_stale_objects_and_markers_only(
     tmp_path: Path, store: Credentials, bucket: str
 ) -> None:
@@ -218,19 +238,19 @@ def test_progress_ends_at_the_totals(tmp_path: Path, store: Credentials, bucket:
     assert not last.listing and last.rate > 0 and last.seconds_left == 0
 
 
-def test_listing_ten_thousand_keys(tmp_path: Path, store: Credentials, bucket: str) -> None:
-    for number in range(10_000):
-        path = tmp_path / f"a/{number % 10}/{number}"
-        if number < 10:
-            path.parent.mkdir(parents=True)
-        path.touch()
-    assert copy(str(tmp_path / "a"), f"s3://{bucket}/many", credentials=store).files == 10_000
-    found = list_tree(f"s3://{bucket}/many", credentials=store)
-    assert len({e.name for e in found}) == 10_000
-    assert remove(f"s3://{bucket}/many", recursive=True, credentials=store) == 10_000
+def test_ten_thousand_keys_are_listed_and_a_thousand_and_more_removed(
+    tmp_path: Path, store: Credentials, bucket: str, listing: int
+) -> None:
+    assert listing == len({e.name for e in list_tree("s3://listing", credentials=store)}) == 10_000
+    (tmp_path / "a").mkdir()
+    for number in range(1_100):
+        (tmp_path / f"a/{number}").touch()
+    copy(str(tmp_path / "a"), f"s3://{bucket}/many", credentials=store)
+    assert remove(f"s3://{bucket}/many", recursive=True, credentials=store) == 1_100
     assert list_tree(f"s3://{bucket}", credentials=store) == []
 
 
+@pytest.mark.timeout(900)
 def test_memory_stays_flat_for_a_4_gib_object(tmp_path: Path, store: Credentials, bucket: str) -> None:
     """A sparse file; the copier's peak memory must not know how large it is."""
     big = tmp_path / "sparse"
@@ -242,11 +262,13 @@ def test_memory_stays_flat_for_a_4_gib_object(tmp_path: Path, store: Credentials
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
     )
     argv = [sys.executable, "-c", code, store.access_key, store.secret_key, store.endpoint]
-    up = subprocess.run(
-        [*argv, str(big), f"s3://{bucket}/sparse"], capture_output=True, text=True, timeout=280
-    )
-    assert up.returncode == 0, up.stderr
-    assert int(up.stdout) < 200
-    big.unlink()
-    assert [(e.name, e.size) for e in list_tree(f"s3://{bucket}", credentials=store)] == [("sparse", 4 << 30)]
+    for source, target in (
+        (str(big), f"s3://{bucket}/sparse"),
+        (f"s3://{bucket}/sparse", str(tmp_path / "down")),
+    ):
+        done = subprocess.run([*argv, source, target], capture_output=True, text=True, timeout=440)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) < 200, "MiB at the peak"
+    assert (tmp_path / "down").stat().st_size == 4 << 30
+    (tmp_path / "down").unlink()
     remove(f"s3://{bucket}/sparse", credentials=store)

@@ -20,6 +20,7 @@ TRIALS = 50
 STORE_KILLS = 8
 
 
+@pytest.mark.timeout(900)
 def test_fifty_random_kills_lose_nothing_and_tear_nothing(
     tmp_path: Path, endpoint: embedded.Endpoint, store: Credentials, bucket: str, client: Client
 ) -> None:

@@ -37,7 +37,10 @@ def main() -> None:
         network = Bert(options)
         if options.checkpoint:
             unused, _ = ms.load_param_into_net(network, ms.load_checkpoint(options.checkpoint))
-            print(f"checkpoint {options.checkpoint}: {len(unused)} parameters keep their first values", flush=True)
+            print(
+                f"checkpoint {options.checkpoint}: {len(unused)} parameters keep their first values",
+                flush=True,
+            )
         rates = [options.lr * rate(s, total) for s in range(total)]
         optimiser = nn.AdamWeightDecay(network.trainable_params(), rates, weight_decay=0.01)
         step = nn.TrainOneStepCell(Loss(network), optimiser).set_train()
@@ -112,7 +115,9 @@ def tokens(options: argparse.Namespace, part: str) -> np.ndarray:
 
     files = sorted(str(p) for p in folder.glob("*.mindrecord"))
     rows = ds.MindDataset(files, columns_list=["input_ids"], shuffle=False)
-    return np.stack([row[0] for row in rows.create_tuple_iterator(num_epochs=1, output_numpy=True)]).astype(np.int32)
+    return np.stack([row[0] for row in rows.create_tuple_iterator(num_epochs=1, output_numpy=True)]).astype(
+        np.int32
+    )
 
 
 def hidden(rows: np.ndarray, chance: np.random.Generator) -> tuple[ms.Tensor, ms.Tensor, ms.Tensor]:
@@ -183,7 +188,9 @@ class Layer(nn.Cell):
         rows, length, size = x.shape
         parts = self.all_three(x).reshape((rows, length, 3, self.heads, self.each)).transpose((2, 0, 3, 1, 4))
         scores = self.product_turned(parts[0], parts[1]) * (self.each**-0.5) + hide
-        mixed = self.product(self.softmax(scores), parts[2]).transpose((0, 2, 1, 3)).reshape((rows, length, size))
+        mixed = (
+            self.product(self.softmax(scores), parts[2]).transpose((0, 2, 1, 3)).reshape((rows, length, size))
+        )
         x = self.norm1(x + self.out(mixed))
         return self.norm2(x + self.narrow(self.gelu(self.wide(x))))
 

@@ -33,7 +33,9 @@ def main() -> None:
     steps = train.count * options.repeat // (options.batch * ranks)
     total = steps * options.epochs
     with meter.phase("prepare"):
-        network = resnet([int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size)
+        network = resnet(
+            [int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size
+        )
         rates = [options.lr * rate(s, total) for s in range(total)]
         optimiser = nn.Momentum(
             network.trainable_params(), rates, 0.9, weight_decay=options.decay, use_nesterov=True
@@ -144,7 +146,11 @@ class Folders:
         if train:
             first = [vision.RandomCropDecodeResize(options.size), vision.RandomHorizontalFlip()]
         else:
-            first = [vision.Decode(), vision.Resize(options.size * 256 // 224), vision.CenterCrop(options.size)]
+            first = [
+                vision.Decode(),
+                vision.Resize(options.size * 256 // 224),
+                vision.CenterCrop(options.size),
+            ]
         work = [*first, vision.Normalize(mean, deviation), vision.HWC2CHW()]
         data = data.map(work, "image", num_parallel_workers=options.workers)
         data = data.map(lambda label: label.astype(np.int32), "label")
@@ -220,7 +226,9 @@ class Bottleneck(nn.Cell):
         )  # fmt: skip
         self.shortcut = None
         if stride != 1 or inside != outside:
-            self.shortcut = nn.SequentialCell(convolution(inside, outside, 1, stride), nn.BatchNorm2d(outside))
+            self.shortcut = nn.SequentialCell(
+                convolution(inside, outside, 1, stride), nn.BatchNorm2d(outside)
+            )
         self.relu = nn.ReLU()
 
     def construct(self, x):

@@ -29,7 +29,9 @@ def main() -> None:
     steps = len(train) * options.repeat // (options.batch * ranks)
     total = steps * options.epochs
     with meter.phase("prepare"):
-        network = ResNet([int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size)
+        network = ResNet(
+            [int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size
+        )
         model = paddle.DataParallel(network) if ranks > 1 else network
         schedule = paddle.optimizer.lr.LambdaDecay(options.lr, lambda s: rate(s, total))
         optimiser = paddle.optimizer.Momentum(

@@ -29,7 +29,9 @@ def main() -> None:
         checksum = dataset_checksum(str(options.data)) if options.checksum else "sha256:not-calculated"
         meter.dataset(options.data.name, checksum, len(train), len(val))
     with meter.phase("prepare"):
-        network = ResNet([int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size)
+        network = ResNet(
+            [int(b) for b in options.blocks.split(",")], options.width, options.classes, options.size
+        )
         network = network.to(device)
         model = DistributedDataParallel(network) if ranks > 1 else network
         optimiser = torch.optim.SGD(
@@ -138,7 +140,10 @@ def batches(data, options, rank: int, ranks: int, epoch: int, steps: int):
             yield data.images[part].float() / 255, data.labels[part]
         return
     yield from torch.utils.data.DataLoader(
-        torch.utils.data.Subset(data, mine.tolist()), options.batch, num_workers=options.workers, pin_memory=True
+        torch.utils.data.Subset(data, mine.tolist()),
+        options.batch,
+        num_workers=options.workers,
+        pin_memory=True,
     )
 
 

@@ -22,10 +22,10 @@ from typing import Any
 from trainshed.bench.aisbench import moving, results, train
 from trainshed.bench.aisbench.config import Package, TestConfig, read_test_config
 from trainshed.bench.aisbench.stublog import StubLog, TransmitServer
-from trainshed.errors import NotFoundError, TrainshedError
+from trainshed.errors import NotFoundError, TrainshedError, UsageError
 
 _DELIVER_SECONDS = 300.0
-_NOT_DELIVERED = 5
+_INIT_FAILED, _NOT_DELIVERED = 1, 5
 
 
 def main() -> None:
@@ -71,6 +71,7 @@ def _run(package: Package, network: bool) -> int:
     try:
         if network:
             results.check_model(package, config)
+            _greet(config, log)
         code = _benchmark(package)
         progress["state"] = "collecting"
         if code == 0:
@@ -83,8 +84,8 @@ def _run(package: Package, network: bool) -> int:
                 )
         return code
     except TrainshedError as error:
-        log.error(error.message)
-        raise
+        log.error(str(error))
+        return _INIT_FAILED
     finally:
         transmit.close()
         log.info("Transmit_server resource is released!")
@@ -147,8 +148,27 @@ def _conclude(package: Package, config: TestConfig, log: StubLog, network: bool)
     return code
 
 
+def _greet(config: TestConfig, log: StubLog) -> None:
+    """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
+    from trainshed.bench.tester.client import Client, UnreachableError
+    from trainshed.bench.tester.model import division_word
+    from trainshed.bench.tester.spool import find_token
+
+    token = find_token(config.testid, config.tester_token_file)
+    try:
+        with Client(config.url, config.testid, token, config.tester_ca_file) as client:
+            asked = client.test()
+    except UnreachableError as error:
+        log.warning(f"{error.message}; the result will be kept and sent later")
+        return
+    if division_word(config.Divsion) != asked["division"]:
+        text = (
+            f"config.json: Divsion is {config.Divsion!r}, the Tester has {asked['division']!r} for this test"
+        )
+        raise UsageError(text, "correct config.json or ask the organiser")
+
+
 def _deliver(folder: Path, config: TestConfig, log: StubLog) -> int:
-    from trainshed.bench.tester.client import RefusedByTester, UnreachableError
     from trainshed.bench.tester.deliver import verdict_of
     from trainshed.bench.tester.spool import Spool
 
@@ -162,7 +182,7 @@ def _deliver(folder: Path, config: TestConfig, log: StubLog) -> int:
         for finding in state["receipt"]["findings"]:
             log.error(f"tester: {finding['code']}: {finding['message']}")
         return 4 if state["state"] == "failed" else 0
-    except (UnreachableError, RefusedByTester) as error:
+    except TrainshedError as error:
         log.error(f"{error.message}; the result is kept, `trainshed tester resend` sends it again")
         return _NOT_DELIVERED
 

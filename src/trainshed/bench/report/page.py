@@ -62,10 +62,10 @@ def _header(result: Result, rules: Rules) -> str:
     score = result.score.value
     if isinstance(score, Measured):
         value, _, unit = show(score).partition(" ")
-        spread = f"95 % interval {interval(result)}" if result.score.runs_counted[1:] else "one run"
+        spread = f"; 95 % interval {interval(result)}" if result.score.runs_counted[1:] else ""
         headline = (
             f'<p class="score"><b>{escape(value)}</b> {escape(unit)}</p>'
-            f'<p class="sub">{METRICS[result.score.metric]}, {escape(score.source)}; {escape(spread)}</p>'
+            f'<p class="sub">{METRICS[result.score.metric]}, {escape(score.source)}{escape(spread)}</p>'
         )
     else:
         headline = f'<p class="score none">no score</p><p class="sub">{escape(show(score))}</p>'
@@ -158,7 +158,11 @@ def _machines(run: RunResult, evidence: RunEvidence) -> list[str]:
         found.append(_absent("Power", show(run.power.average).removeprefix("not measured: ")))
     bars = series.phases(evidence, run)
     title = f"Phases, run {run.index}"
-    found.append(svg.gantt(title, bars) if bars else _absent(title, "no phase was recorded"))
+    if bars:
+        hint = '<p class="hint">phases too short to see are left out</p></figure>'
+        found.append(svg.gantt(title, bars).replace("</figure>", hint))
+    else:
+        found.append(_absent(title, "no phase was recorded"))
     return found
 
 

@@ -8,6 +8,8 @@ from trainshed.bench.report.svg import Bar, Series
 from trainshed.bench.result import RunResult
 
 BINS = 80
+# A phase that no bar can show is left out of the plot.
+SHORTEST_SHARE = 0.004
 
 
 def start_of(evidence: RunEvidence) -> float | None:
@@ -76,7 +78,12 @@ def phases(evidence: RunEvidence, run: RunResult) -> list[Bar]:
     others = [p for p in run.phases if p.name != "training"]
     rank = f"rank {min(evidence.ranks, default=0)}"
     # Training first, so that evaluation lies on top of it.
-    return found + [Bar(rank, p.name, p.start, p.end) for p in [*training, *others]]
+    found += [Bar(rank, p.name, p.start, p.end) for p in [*training, *others]]
+    if not found:
+        return []
+    span = max(b.end for b in found) - min(b.start for b in found)
+    names = {b.name for b in found if b.end - b.start >= span * SHORTEST_SHARE}
+    return [b for b in found if b.name in names]
 
 
 def _spread(session: MeterSession, zero: float, width: float, counts: list[float]) -> None:

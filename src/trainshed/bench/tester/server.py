@@ -50,6 +50,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "trainshed-tester", ""
     timeout = _IDLE
+    # Head and body of an answer leave together and at once: a small file costs no 40 ms.
+    disable_nagle_algorithm, wbufsize = True, 1 << 16
     server: HttpServer
 
     def handle_one_request(self) -> None:

@@ -134,7 +134,7 @@ class LocalEngine(Engine):
             user=getpass.getuser(),
             uid=os.getuid(),
             gid=os.getgid(),
-            emulate=request.emulate and job.resources.kind is not DeviceKind.CPU,
+            emulate=request.emulate,
             store=store or {},
         )
         return plan(job, Topology.of(job.resources.kind, hosts), site, run)

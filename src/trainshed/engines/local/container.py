@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import trainshed
 from trainshed.plan.model import NodePlan, Plan
 
 
@@ -38,6 +39,9 @@ def prefix(plan: Plan, node: NodePlan, scratch: Path, run_dir: Path, hosts: Path
         command += ["--runtime=runc"] if shutil.which("runc") else []
         command += ["--ulimit=nofile=20000:20000", "--ulimit=nproc=32768:32768"]
     command += ["--hostname", node.name[:63], "-v", f"{hosts}:/etc/hosts:ro", "-v", f"{run_dir}:{run_dir}"]
+    # What is given to scripts (moxing and the rest) lies in Trainshed's own package.
+    package = Path(trainshed.__file__).parent
+    command += ["-v", f"{package}:{package}:ro"]
     for seen, folder in node.private:
         (scratch / folder).mkdir(parents=True, exist_ok=True)
         command += ["-v", f"{scratch / folder}:{seen}"]

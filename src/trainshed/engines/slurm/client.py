@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainshed.engines.slurm.states import FORMAT, Entry, parse_fields, parse_squeue, parse_state
 from trainshed.errors import RefusedError, TrainshedError
@@ -33,12 +33,32 @@ class Slurm:
         env = {k: v for k, v in os.environ.items() if k in _KEPT or k in ("SLURM_CONF", "SLURM_CLUSTERS")}
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
-    def submit(self, script: str) -> str:
-        """The job's number; RefusedError with Slurm's own words when it does not take it."""
-        done = self._run(["sbatch", "--parsable", "--export=ALL"], script)
-        if done.returncode != 0:
-            raise RefusedError(f"Slurm refuses the job: {_words(done.stderr)}", _refusal_hint(done.stderr))
-        return done.stdout.strip().split(";")[0]
+    def submit(self, write: Callable[[], str]) -> str:
+        """The job's number; RefusedError with Slurm's own words when it does not take it.
+
+        `write` makes the script and whatever the job will find when it starts. It is called
+        while sbatch itself starts up: what both take is then not added up.
+        """
+        command = ["sbatch", "--parsable", "--export=ALL"]
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                command, env=self.environment(), text=True, stdin=pipe, stdout=pipe, stderr=pipe
+            )
+        except FileNotFoundError:
+            raise _not_here(command[0]) from None
+        try:
+            said, complaint = process.communicate(write(), timeout=_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise _no_answer(command[0]) from None
+        finally:
+            if process.poll() is None:
+                # Without a whole script sbatch submits nothing.
+                process.kill()
+                process.communicate()
+        if process.returncode != 0:
+            raise RefusedError(f"Slurm refuses the job: {_words(complaint)}", _refusal_hint(complaint))
+        return said.strip().split(";")[0]
 
     def jobs(self) -> list[Entry]:
         """All jobs of this user that Slurm still remembers, ended ones too."""
@@ -90,21 +110,29 @@ class Slurm:
             )
         return done.stdout
 
-    def _run(self, command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
-                command, input=given, env=self.environment(), capture_output=True, text=True, timeout=_LIMIT,
-                stdin=subprocess.DEVNULL if given is None else None,
-            )  # fmt: skip
+                command,
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+                stdin=subprocess.DEVNULL,
+            )
         except FileNotFoundError:
-            raise SlurmError(
-                f"{command[0]} is not installed here",
-                "run this on a login node, or reach one: trainshed profile add slurm login=user@host",
-            ) from None
+            raise _not_here(command[0]) from None
         except subprocess.TimeoutExpired:
-            raise SlurmError(
-                f"{command[0]} did not answer within {_LIMIT:.0f} s", "is the controller up?"
-            ) from None
+            raise _no_answer(command[0]) from None
+
+
+def _not_here(command: str) -> SlurmError:
+    remedy = "run this on a login node, or reach one: trainshed profile add slurm login=user@host"
+    return SlurmError(f"{command} is not installed here", remedy)
+
+
+def _no_answer(command: str) -> SlurmError:
+    return SlurmError(f"{command} did not answer within {_LIMIT:.0f} s", "is the controller up?")
 
 
 def _words(text: str) -> str:

@@ -109,15 +109,19 @@ class SlurmEngine(Engine):
     def submit_here(self, request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
         """Make the run directories and hand the job to Slurm; refused, nothing is left behind."""
         dependency = self._dependency(chosen.dependency)
-        runs = _create(request.job.name, chosen.array or 1)
-        try:
+        runs: list[RunDirectory] = []
+
+        def write() -> str:
+            runs.extend(_create(request.job.name, chosen.array or 1))
             submission = handed.Submission(settings=chosen, emulate=request.emulate, user=getpass.getuser())
             text = dump_job(request.job)
             for run in runs:
                 self._write(run, request, submission, text, values, runs)
             paths = [str(run.path) for run in runs]
-            batch = script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulate)
-            job = Slurm(chosen.profile.slurm_conf).submit(batch)
+            return script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulate)
+
+        try:
+            job = Slurm(chosen.profile.slurm_conf).submit(write)
         except BaseException:
             for run in runs:
                 handed.forget(run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -129,19 +130,28 @@ class Settings(BaseModel):
 def settings(options: Mapping[str, str]) -> Settings:
     """The profile named (or the default one) with options laid over it."""
     name = options.get("profile") or os.environ.get("TRAINSHED_PROFILE") or ""
-    base = load(name).model_dump(exclude_unset=True) if name or path_of(DEFAULT).exists() else {}
-    for key, value in options.items():
-        if key not in _OWN:
-            base[key] = value
+    path = path_of(name or DEFAULT)
+    try:
+        stamp = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        stamp = -1 if name else 0  # one that was named must be there; reading it says so
+    return _settings(tuple(sorted(options.items())), name, path, stamp)
+
+
+@lru_cache(maxsize=8)
+def _settings(pairs: tuple[tuple[str, str], ...], name: str, path: Path, stamp: int) -> Settings:
+    """Read once for as long as the file stays as it is: hundreds of jobs may be submitted in a row."""
+    options = dict(pairs)
+    base = _read(path).model_dump(exclude_unset=True) if stamp else {}
+    base |= {key: value for key, value in options.items() if key not in _OWN}
     array, _, at_once = options.get("array", "").partition("%")
     for text in (array, at_once):
         if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
-            raise UsageError(
-                f"option array={options['array']!r} is no number of runs", "write N or N%M, e.g. 3%1"
-            )
+            shown = options["array"]
+            raise UsageError(f"option array={shown!r} is no number of runs", "write N or N%M, e.g. 3%1")
     return Settings(
         profile=_checked(base, "options"),
-        profile_name=name or (DEFAULT if path_of(DEFAULT).exists() else ""),
+        profile_name=name or (DEFAULT if stamp else ""),
         array=int(array) if array else None,
         at_once=int(at_once) if at_once else None,
         dependency=options.get("dependency"),
@@ -160,20 +170,21 @@ def path_of(name: str) -> Path:
 
 
 def load(name: str) -> Profile:
+    return _read(path_of(name or DEFAULT))
+
+
+def _read(path: Path) -> Profile:
     import yaml
 
-    path = path_of(name or DEFAULT)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         known = ", ".join(names()) or "none"
-        raise NotFoundError(
-            f"no profile is called {name!r}; there are: {known}", f"trainshed profile add {name} KEY=VALUE …"
-        ) from None
+        hint = f"trainshed profile add {path.stem} KEY=VALUE …"
+        raise NotFoundError(f"no profile is called {path.stem!r}; there are: {known}", hint) from None
     except yaml.YAMLError as error:
-        raise UsageError(
-            f"{path}: is not valid YAML: {' '.join(str(error).split())}", "mend the line named"
-        ) from None
+        words = " ".join(str(error).split())
+        raise UsageError(f"{path}: is not valid YAML: {words}", "mend the line named") from None
     return _checked(data, str(path))
 
 

@@ -166,11 +166,10 @@ def waiting_words(entry: Entry) -> str:
 
 
 def reason_words(reason: str) -> str:
-    name = reason.strip("()").split(",")[0]
+    whole = reason.strip("()")
+    name = whole.split(",")[0]
     if name in _REASONS:
-        return f"{_REASONS[name]} ({name})"
-    if name.startswith("ReqNodeNotAvail"):
-        return f"{_REASONS['ReqNodeNotAvail']} ({reason.strip('()')})"
+        return f"{_REASONS[name]} ({whole})"
     if name.startswith(("Assoc", "QOS", "Max")):
         return f"a limit of its account or QOS is reached ({name}); the administrator can tell which"
     return f"Slurm says: {name}"

@@ -4,6 +4,8 @@ The job's Python need not have Trainshed installed: the package is loaded from w
 putting its neighbours on the job's import path. Only standard-library parts of it are used.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, type-arg"
+
 import contextlib
 import importlib.util
 import os
@@ -19,6 +21,7 @@ def _load():
     spec = importlib.util.spec_from_file_location(
         "trainshed", str(root / "__init__.py"), submodule_search_locations=[str(root)]
     )
+    assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules["trainshed"] = module
     spec.loader.exec_module(module)
@@ -42,9 +45,9 @@ from trainshed.store.s3 import Client, Patience  # noqa: E402
 __all__ = ["ObjectNotFoundError", "client", "copy_tree", "parse_url", "set_auth", "translated"]
 
 _lock = threading.Lock()
-_clients = {}
-_given = {}
-_patience = [None]
+_clients: dict = {}
+_given: dict = {}
+_patience: list = [None]
 
 
 def set_auth(ak, sk, token, server, port, is_secure, ssl_verify, path_style, retry):
@@ -70,11 +73,10 @@ def set_auth(ak, sk, token, server, port, is_secure, ssl_verify, path_style, ret
 def _resolved(scheme):
     if not _given:
         return _credentials.resolve(scheme)
-    base = None if {"ak", "sk", "server"} <= set(_given) else _credentials.resolve(scheme)
-    endpoint = base.endpoint if base else "https://" + str(_given["server"])
-    if "server" in _given:
-        server = str(_given["server"])
-        endpoint = server if "://" in server else "https://" + server
+    complete = {"ak", "sk", "server"} <= set(_given)
+    base = _credentials.Credentials("", "", "", "") if complete else _credentials.resolve(scheme)
+    server = str(_given.get("server", base.endpoint))
+    endpoint = server if "://" in server else "https://" + server
     protocol, _, host = endpoint.partition("://")
     # Scripts say is_secure=False to speed OBS up; True on a plain store would only break it.
     if _given.get("is_secure") is False:
@@ -87,10 +89,10 @@ def _resolved(scheme):
         _given.get("ak") or base.access_key,
         _given.get("sk") or base.secret_key,
         protocol + "://" + host,
-        region=base.region if base else "",
-        token=_given.get("token") or (base.token if base else ""),
-        path_style=_given.get("path_style", base.path_style if base else None),
-        verify_tls=bool(_given.get("ssl_verify", base.verify_tls if base else True)),
+        region=base.region,
+        token=_given.get("token") or ("" if "ak" in _given else base.token),
+        path_style=_given.get("path_style", None if complete else base.path_style),
+        verify_tls=bool(_given.get("ssl_verify", base.verify_tls)),
         source="moxing.file.set_auth",
     )
 

@@ -1,5 +1,6 @@
 """The functions of `moxing.file`, for local paths and obs:// or s3:// URLs alike."""
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, type-arg"
 # ruff: noqa: PTH102, PTH103, PTH105, PTH107, PTH110, PTH112, PTH113, PTH114, PTH116, PTH118, PTH202, PTH207
 # Scripts pass plain strings and expect the errors of plain os calls.
 
@@ -48,7 +49,7 @@ def copy_parallel(
     src_url, dst_url, file_list=None, threads=16, is_processing=True, use_queue=True, **ignored
 ):
     """Copy a directory's contents (or one file); an empty source is no error."""
-    remote.copy_tree(_text(src_url), _text(dst_url), force=True, empty_ok=True, only=file_list)
+    remote.copy_tree(_text(src_url), _text(dst_url), empty_ok=True, only=file_list)
 
 
 def exists(url, client_id=None):
@@ -161,7 +162,7 @@ def walk(url, topdown=True, onerror=None, followlinks=False):
         yield from _original_walk(url, topdown, onerror, followlinks)
         return
     place = remote.parse_url(_text(url))
-    tree = {"": (set(), set())}
+    tree: dict = {"": (set(), set())}
     with remote.translated():
         for item in _listed(place):
             name = item.key[len(place.prefix) :]
@@ -241,7 +242,7 @@ def glob(url, recursive=False):
     if fixed == 0:
         raise ValueError(f"a bucket's name cannot be a pattern: {text}")
     base = scheme + "://" + "/".join(segments[:fixed])
-    names = set()
+    names: set = set()
     for root, folders, files in walk(base):
         below = root.rstrip("/")[len(base) :].lstrip("/")
         names.update((below + "/" if below else "") + name for name in folders + files)

@@ -1,0 +1,1 @@
+../trainshed_meter.py

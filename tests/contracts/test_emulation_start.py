@@ -1,0 +1,88 @@
+"""The emulation's first step: quiet where nothing is emulated, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainshed
+
+pytestmark = [pytest.mark.contracts]
+
+SITE = Path(trainshed.__file__).parent / "contracts" / "site"
+HOOKED = "import sys; print(any(type(f).__module__ == 'trainshed_emulation' for f in sys.meta_path))"
+
+
+def start(program: str, *folders: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, (SITE / "emulation", *folders)))}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=kept | env, capture_output=True, text=True, timeout=30
+    )
+
+
+def test_without_emulation_nothing_is_changed() -> None:
+    assert start(HOOKED).stdout == "False\n"
+
+
+def test_with_emulation_only_a_hook_waits() -> None:
+    done = start(HOOKED + "; print('mindspore' in sys.modules)", TRAINSHED_EMULATED="1")
+    assert (done.stdout, done.stderr) == ("True\nFalse\n", "")
+
+
+def test_a_sitecustomize_of_the_users_own_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')\n")
+    assert start(HOOKED, tmp_path, TRAINSHED_EMULATED="1").stdout == "mine\nTrue\n"
+
+
+def test_several_folders_with_a_sitecustomize_all_run() -> None:
+    done = start(HOOKED, SITE / "paddle_launch", TRAINSHED_EMULATED="1")
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def ranked(tmp_path: Path, rank: str) -> subprocess.CompletedProcess[str]:
+    """A process that says it is device 1 of the second of two servers, with a package named mindspore to import."""
+    (tmp_path / "mindspore.py").write_text("print('imported')\n")
+    table = {
+        "server_list": [
+            {
+                "server_id": f"10.0.0.{k + 1}",
+                "device": [{"device_id": str(i), "rank_id": str(2 * k + i)} for i in (0, 1)],
+            }
+            for k in (0, 1)
+        ]
+    }
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    env = {
+        "TRAINSHED_EMULATED": "1",
+        "TRAINSHED_NODE_ADDRESS": "10.0.0.2",
+        "RANK_TABLE_FILE": str(tmp_path / "table.json"),
+        "DEVICE_ID": "1",
+        "RANK_ID": rank,
+        "RANK_SIZE": "4",
+    }
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SITE / 'emulation'}:{tmp_path}"}
+    return subprocess.run(
+        [sys.executable, "-c", "import mindspore"],
+        env=kept | env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        start_new_session=True,
+    )
+
+
+def test_a_rank_that_agrees_with_the_table_goes_on(tmp_path: Path) -> None:
+    done = ranked(tmp_path, "3")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "imported\n", "")
+
+
+def test_a_rank_that_contradicts_the_table_is_told_and_ended_with_all_its_session(tmp_path: Path) -> None:
+    done = ranked(tmp_path, "1")
+    assert done.returncode != 0 and not done.stdout
+    assert "rank 1 of 10.0.0.2/device 1 belongs to 10.0.0.1/device 1" in done.stderr
+    assert "gives this device rank 3: use RANK_ID=SERVER_INDEX*2+i" in done.stderr
