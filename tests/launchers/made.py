@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainshed.plan.model import Plan, ProcessPlan
+from trainshed.plan.model import Plan, ProcessPlan, expanded
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
@@ -39,4 +39,4 @@ def ranks(planned: Plan) -> list[ProcessPlan]:
 def env_of(planned: Plan, process: ProcessPlan) -> dict[str, str]:
     """All variables of a process, as its agent puts them together."""
     node = next(node for node in planned.nodes if process in node.processes)
-    return {**planned.env, **node.env, **process.env}
+    return expanded({**planned.env, **node.env, **process.env})

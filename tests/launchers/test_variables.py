@@ -123,7 +123,7 @@ def test_tensorflow_workers_are_the_ranks_of_an_entry() -> None:
 
 def test_tensorflow_workers_are_the_nodes_of_a_command() -> None:
     planned = made("tensorflow", command="python train.py")
-    configs = [json.loads(node.env["TF_CONFIG"]) for node in planned.nodes]
+    configs = [json.loads(env_of(planned, node.processes[0])["TF_CONFIG"]) for node in planned.nodes]
     assert [config["task"]["index"] for config in configs] == [0, 1]
     assert configs[0]["cluster"] == {"worker": ["127.64.0.1:11002", "127.64.0.2:11102"]}
 

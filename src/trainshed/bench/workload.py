@@ -226,7 +226,8 @@ def prepare_data(bench: Bench) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         if not dataset.maker:
             raise NotFoundError(
-                f"the data set {dataset.name} is not in {folder}", "put it there, as docs/benchmark.md says"
+                f"the data set {dataset.name} is not in {folder}",
+                "put it there, or say where it is with --data",
             )
         maker = Path(bench.folder, dataset.maker)
         done = subprocess.run(

@@ -34,8 +34,8 @@ class Horovod(Launcher):
             "HOROVOD_SIZE": str(world.size),
             "HOROVOD_LOCAL_RANK": str(local),
             "HOROVOD_LOCAL_SIZE": str(len(node.devices)),
-            "HOROVOD_CROSS_RANK": str(sum(1 for n in world.nodes[: world.position(node)] if _has(n, local))),
-            "HOROVOD_CROSS_SIZE": str(sum(1 for n in world.nodes if _has(n, local))),
+            "HOROVOD_CROSS_RANK": str(world.position(node)),
+            "HOROVOD_CROSS_SIZE": str(len(world.nodes)),
         }
 
     def helpers(self, view: View, node: Node) -> tuple[Helper, ...]:
@@ -49,10 +49,6 @@ class Horovod(Launcher):
 
     def tools(self, view: View) -> dict[str, str]:
         return {"horovodrun": '#!/bin/sh\nexec python -m trainshed_horovodrun "$@"\n'}
-
-
-def _has(node: Node, local: int) -> bool:
-    return local < len(node.devices)
 
 
 LAUNCHER = Horovod()

@@ -7,11 +7,24 @@ imports nothing heavy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Env = Mapping[str, str]
+_QUOTED = re.compile(r"\$\((TRAINSHED_[A-Z_]+)\)")
+
+
+def expanded(env: Env) -> dict[str, str]:
+    """The variables as a process gets them.
+
+    A value may quote one of Trainshed's own as $(TRAINSHED_NAME), so that what
+    is long and common to many processes is written once. Nothing else is expanded.
+    """
+    return {
+        name: _QUOTED.sub(lambda found: env.get(found[1], found[0]), value) for name, value in env.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

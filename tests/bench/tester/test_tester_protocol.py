@@ -230,6 +230,19 @@ def test_a_check_that_does_not_end_is_ended_and_is_a_finding(tmp_path: Path, res
         checker.close()
 
 
+def test_a_helper_that_dies_is_replaced_and_the_result_is_judged(result: Path) -> None:
+    from trainshed.bench.tester.verify import Checker
+
+    checker = Checker()
+    try:
+        assert checker.check(result, "")["findings"] == []
+        assert checker._process is not None
+        checker._process.kill()
+        assert checker.check(result, "")["findings"] == []
+    finally:
+        checker.close()
+
+
 def test_a_closed_test_and_a_full_one_take_no_more(served: Served, result: Path) -> None:
     token = served.add("t1", max_results=1)
     with Client(served.url, "t1", token) as client:

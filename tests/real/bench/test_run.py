@@ -125,3 +125,27 @@ def ranks_of(run: Path) -> list[int]:
         except psutil.Error:
             continue
     return found
+
+
+def test_single_server_mode_is_the_mean_over_nodes(workload: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    command = [
+        *TRAINSHED,
+        "run",
+        str(workload),
+        "-j",
+        "2x1",
+        "-n",
+        "1",
+        "--single-server",
+        "--out",
+        str(result),
+        "--json",
+    ]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0
+    (run,) = json.loads(done.stdout)["runs"]
+    nodes = [node["throughput"]["value"] for node in run["nodes"]]
+    assert len(nodes) == 2 and run["throughput"]["value"] == pytest.approx(sum(nodes) / 2)
+    assert run["quality"]["source"] == "meter; mean of 2 servers"
+    assert check(result).findings == []

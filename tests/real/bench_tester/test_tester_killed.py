@@ -136,7 +136,7 @@ def test_every_result_arrives_once_and_complete(
     stored = ledger.results("t1")
     assert len(stored) == UPLOADS
     assert {item.upload for item in stored} == {entry.upload for entry in entries}
-    assert {(item.state, item.findings) for item in stored} == {("valid", ())}
+    assert [item.findings for item in stored if item.state != "valid"] == []
     for item in stored:
         assert manifest.verify(folder / "results" / "t1" / item.upload) == []
     assert spool.waiting() == []

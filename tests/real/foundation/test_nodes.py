@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,9 @@ def test_each_node_has_its_own_files_names_addresses_and_processes(shed: Shed) -
 def test_a_run_leaves_no_trace_in_the_machines_own_folders(shed: Shed) -> None:
     watched = [Path("/"), Path("/home"), Path("/tmp")]
     before = {path: set(os.listdir(path)) for path in watched}
-    job = shed.job(files={"t.py": "import os; open('/tmp/x', 'w'); open('/cache/x', 'w')"}, entry="t.py", resources="2x1")
+    job = shed.job(
+        files={"t.py": "import os; open('/tmp/x', 'w'); open('/cache/x', 'w')"}, entry="t.py", resources="2x1"
+    )
     assert shed.cli("run", job).returncode == 0
     new = {str(path / name) for path in watched for name in set(os.listdir(path)) - before[path]}
     assert not new & {"/cache", "/job", "/home/trainshed", "/tmp/x"}

@@ -28,10 +28,10 @@ def main() -> None:
     meter.seed(options.seed)
     rank, ranks = join()
     with meter.phase("dataload"):
-        train, val = tokens(options, "train"), tokens(options, "val")
+        train, val = dataset(options, "train", rank, ranks), dataset(options, "val", rank, ranks)
         checksum = dataset_checksum(str(options.data)) if options.checksum else "sha256:not-calculated"
-        meter.dataset(options.data.name, checksum, len(train), len(val))
-    steps = len(train) // (options.batch * ranks)
+        meter.dataset(options.data.name, checksum, train.count, val.count)
+    steps = train.count // (options.batch * ranks)
     total = min(steps * options.epochs, options.steps or steps * options.epochs)
     with meter.phase("prepare"):
         network = Bert(options)
@@ -50,7 +50,7 @@ def main() -> None:
     while done < total:
         with meter.epoch():
             network.set_train(True)
-            for batch in batches(train, options, rank, ranks, epoch, min(steps, total - done)):
+            for batch in batches(train, options, rank, epoch, min(steps, total - done)):
                 loss = step(*batch)
                 done, pending = done + 1, pending + 1
                 if pending == options.sync or done % steps == 0 or done == total:
@@ -62,7 +62,7 @@ def main() -> None:
         epoch += 1
         meter.loss(value)
         with meter.evaluation():
-            accuracy = evaluate(network, val, options, rank, ranks, total_of)
+            accuracy = evaluate(network, val, rank, total_of)
         meter.quality("accuracy", accuracy)
         if rank == 0:
             print(f"epoch {epoch} accuracy={accuracy:.4f}", flush=True)
@@ -106,18 +106,54 @@ def join() -> tuple[int, int]:
     return rank, ranks
 
 
-def tokens(options: argparse.Namespace, part: str) -> np.ndarray:
-    """All rows of a part, as numbers of words."""
-    folder = options.data / part
-    if (folder / "tokens.npy").exists():
-        return np.load(folder / "tokens.npy").astype(np.int32)[:, : options.length]
-    import mindspore.dataset as ds
+class Packed:
+    """Rows of an array, of which every rank takes its part of a common order; every batch is full."""
 
-    files = sorted(str(p) for p in folder.glob("*.mindrecord"))
-    rows = ds.MindDataset(files, columns_list=["input_ids"], shuffle=False)
-    return np.stack([row[0] for row in rows.create_tuple_iterator(num_epochs=1, output_numpy=True)]).astype(
-        np.int32
-    )
+    def __init__(self, folder: Path, options: argparse.Namespace, rank: int, ranks: int) -> None:
+        self.rows = np.load(folder / "tokens.npy").astype(np.int32)[:, : options.length]
+        self.count = len(self.rows)
+        self.options, self.rank, self.ranks = options, rank, ranks
+
+    def batches(self, epoch: int, steps: int):
+        order = np.random.default_rng(self.options.seed * 1000 + epoch).permutation(self.count)
+        mine, size = order[self.rank :: self.ranks], self.options.batch
+        for at in range(0, steps * size, size):
+            yield self.rows[mine[at : at + size]]
+
+    def parts(self):
+        mine, size = self.rows[self.rank :: self.ranks], self.options.batch
+        for at in range(0, len(mine) - size + 1, size):
+            yield mine[at : at + size]
+
+
+class Records:
+    """Rows of MindRecord files, read as they are needed."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace, rank: int, ranks: int) -> None:
+        import mindspore.dataset as ds
+
+        files = sorted(str(p) for p in folder.glob("*.mindrecord"))
+        shard = {"num_shards": ranks, "shard_id": rank} if ranks > 1 else {}
+        data = ds.MindDataset(files, columns_list=["input_ids"], shuffle=folder.name == "train", **shard)
+        self.count = data.get_dataset_size() * ranks
+        self.length = options.length
+        self.data = data.batch(options.batch, drop_remainder=True)
+
+    def batches(self, _epoch: int, steps: int):
+        for done, rows in enumerate(self.parts(), 1):
+            yield rows
+            if done == steps:
+                return
+
+    def parts(self):
+        for (rows,) in self.data.create_tuple_iterator(num_epochs=1, output_numpy=True):
+            yield rows[:, : self.length].astype(np.int32)
+
+
+def dataset(options: argparse.Namespace, part: str, rank: int, ranks: int):
+    folder = options.data / part
+    kind = Packed if (folder / "tokens.npy").exists() else Records
+    return kind(folder, options, rank, ranks)
 
 
 def hidden(rows: np.ndarray, chance: np.random.Generator) -> tuple[ms.Tensor, ms.Tensor, ms.Tensor]:
@@ -126,22 +162,19 @@ def hidden(rows: np.ndarray, chance: np.random.Generator) -> tuple[ms.Tensor, ms
     return ms.Tensor(np.where(where, MASK, rows)), ms.Tensor(rows), ms.Tensor(where.astype(np.float32))
 
 
-def batches(rows: np.ndarray, options, rank: int, ranks: int, epoch: int, steps: int):
-    """The same order on every rank, of which each takes its own part; every batch is full."""
-    order = np.random.default_rng(options.seed * 1000 + epoch).permutation(len(rows))[rank::ranks]
+def batches(data, options, rank: int, epoch: int, steps: int):
     chance = np.random.default_rng([options.seed, epoch, rank])
-    for at in range(0, steps * options.batch, options.batch):
-        yield hidden(rows[order[at : at + options.batch]], chance)
+    for rows in data.batches(epoch, steps):
+        yield hidden(rows, chance)
 
 
-def evaluate(network: nn.Cell, rows: np.ndarray, options, rank: int, ranks: int, total_of: nn.Cell) -> float:
+def evaluate(network: nn.Cell, data, rank: int, total_of: nn.Cell) -> float:
     """Every rank judges its part with the same words hidden every time; the sums are of all."""
     network.set_train(False)
-    mine, size = rows[rank::ranks], options.batch
     right = count = 0.0
     chance = np.random.default_rng(rank)
-    for at in range(0, len(mine) - size + 1, size):
-        inputs, words, where = hidden(mine[at : at + size], chance)
+    for rows in data.parts():
+        inputs, words, where = hidden(rows, chance)
         guesses = network(inputs).asnumpy().argmax(axis=-1)
         mask = where.asnumpy()
         right, count = right + float(((guesses == words.asnumpy()) * mask).sum()), count + float(mask.sum())

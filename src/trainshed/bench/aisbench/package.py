@@ -90,7 +90,7 @@ def _items(bench: Bench, arch: str, version: str) -> list[Item]:
         Item("code/config/config.sh", _template("config.sh")),
         Item("code/config/modelarts_config.py", _modelarts_config(bench)),
         Item("code/doc/version.txt", _version(Path(bench.folder), version)),
-        Item(f"code/code/{BOOT}", _template("start_modelarts.py", ENTRY=bench.implementation.entry)),
+        Item(f"code/code/{BOOT}", _boot(bench)),
         Item("code/code/trainshed_meter.py", (_SITE / "trainshed_meter.py").read_bytes()),
         Item("code/code/ais_utils.py", (_SITE / "ais_utils.py").read_bytes()),
     ]
@@ -133,6 +133,11 @@ def _template(name: str, **words: str) -> bytes:
     for key, value in words.items():
         text = text.replace(f"@{key}@", value)
     return text.encode()
+
+
+def _boot(bench: Bench) -> bytes:
+    warmup = str(bench.scale.warmup_steps)
+    return _template("start_modelarts.py", ENTRY=bench.implementation.entry, WARMUP=warmup)
 
 
 def _modelarts_config(bench: Bench) -> bytes:

@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from trainshed.bench.tester.ledger import Ledger
 from trainshed.bench.tester.model import PART_BYTES, Refusal, Stored, sign, upload_of
 from trainshed.bench.tester.verify import Checker, judge
 from trainshed.errors import RefusedError, TrainshedError
+
+_TRIES = 3
 
 
 class Service:
@@ -107,17 +110,21 @@ class Service:
         )
 
     def _judging(self) -> None:
+        tries: Counter[str] = Counter()
         while not self._over.is_set():
             self._work.wait(60.0)
             self._work.clear()
-            try:
-                for stored in self.ledger.unjudged():
-                    if self._over.is_set():
-                        return
-                    judge(self.ledger, self.checker, stored, self.inbox.folder(stored.test, stored.upload))
-            except (sqlite3.Error, OSError, TrainshedError) as error:
-                # The result stays unjudged and is tried again within a minute.
-                print(f"the check could not be done: {error}", file=sys.stderr)
+            for stored in self.ledger.unjudged():
+                if self._over.is_set():
+                    return
+                tries[stored.upload] += 1
+                folder = self.inbox.folder(stored.test, stored.upload)
+                try:
+                    judge(self.ledger, self.checker, stored, folder, last=tries[stored.upload] >= _TRIES)
+                except (sqlite3.Error, OSError, TrainshedError) as error:
+                    if not self._over.is_set():
+                        # The result stays unjudged and is tried again within a minute.
+                        print(f"{stored.upload} could not be checked: {error}", file=sys.stderr)
 
     def _alone(self, test: str, upload: str) -> threading.Lock:
         """The lock that lets one request at a time at an upload."""

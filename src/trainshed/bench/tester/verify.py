@@ -14,16 +14,25 @@ import selectors
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainshed.bench.tester.ledger import Ledger
 from trainshed.bench.tester.model import Stored, Test, division_word
+from trainshed.errors import TrainshedError
 
 CHECK_SECONDS = 120.0
 _MEMORY = 4 << 30
 _ANSWER_BYTES = 16 << 20
+_TRIES = 2
+
+
+class CheckerDied(TrainshedError):
+    """The helper process fails: the Tester's trouble first, and only if it stays so the result's."""
+
+    code = "checker-died"
 
 
 class Checker:
@@ -36,15 +45,27 @@ class Checker:
 
     def check(self, folder: Path, rules: str) -> dict[str, Any]:
         """{findings, summary, evidence} of a folder; a check that ends badly is a finding."""
-        with self._lock:
-            answer = self._ask(json.dumps({"folder": str(folder), "rules": rules}))
-            if answer is not None:
-                return answer
-            self.close()
-        text = f"the check did not end within {self.seconds:.0f} s and the limits of the Tester"
-        return {"findings": [{"code": "check-failed", "message": text}], "summary": {}, "evidence": []}
+        for _ in range(_TRIES):
+            with self._lock:
+                began = time.monotonic()
+                answer = self._ask(json.dumps({"folder": str(folder), "rules": rules}))
+                if answer is not None:
+                    return answer
+                self._end()
+            if time.monotonic() - began >= self.seconds:
+                text = f"the check did not end within {self.seconds:.0f} s"
+                return {
+                    "findings": [{"code": "check-failed", "message": text}],
+                    "summary": {},
+                    "evidence": [],
+                }
+        raise CheckerDied("the process that checks results ended without an answer")
 
     def close(self) -> None:
+        """End the helper process; the next check starts another."""
+        self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -57,7 +78,7 @@ class Checker:
     def _ask(self, question: str) -> dict[str, Any] | None:
         process = self._process
         if process is None or process.poll() is not None:
-            self.close()
+            self._end()
             process = self._process = subprocess.Popen(
                 [sys.executable, "-m", "trainshed.bench.tester.verify"],
                 stdin=subprocess.PIPE,
@@ -79,10 +100,16 @@ class Checker:
         return answer if isinstance(answer, dict) else None
 
 
-def judge(ledger: Ledger, checker: Checker, stored: Stored, folder: Path) -> Stored:
-    """Check a result and write its verdict."""
+def judge(ledger: Ledger, checker: Checker, stored: Stored, folder: Path, last: bool = False) -> Stored:
+    """Check a result and write its verdict; with `last`, a check that dies is held against the result."""
     test = ledger.test(stored.test)
-    answer = checker.check(folder, test.rules)
+    try:
+        answer = checker.check(folder, test.rules)
+    except CheckerDied as error:
+        if not last:
+            raise
+        finding = {"code": "check-failed", "message": error.message}
+        answer = {"findings": [finding], "summary": {}, "evidence": []}
     findings = list(answer["findings"]) + _against_test(test, answer["summary"])
     for other, _ in ledger.evidence_elsewhere(answer["evidence"], stored):
         text = f"runs of this result were already handed in for test {other}"
