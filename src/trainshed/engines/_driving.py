@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.runs.directory import RunDirectory, home
 from trainshed.runs.events import Kind
 from trainshed.runs.outcome import Failure, Outcome
-from trainshed.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from trainshed.spec.job import JobSpec
 
 LIBRARY = Path(__file__).resolve().parents[1] / "contracts" / "site"
 """Modules given to scripts."""
