@@ -167,7 +167,14 @@ def nothing_to_do(side: str, tree: str) -> Side:
         argv: dict[str, list[str | Path]] = {
             "ours": [Path(sys.executable).with_name("trainshed"), "sync", local, f"{url}/", "--json"],
             "s5cmd": [peers / "s5cmd", "--log=error", "sync", f"{local}/", f"{url}/"],
-            "rclone": [peers / "rclone", "sync", "--size-only", local, f"ts:{BUCKET}/{tree}-source"],
+            "rclone": [
+                peers / "rclone",
+                "sync",
+                "--update",
+                "--use-server-modtime",
+                local,
+                f"ts:{BUCKET}/{tree}-source",
+            ],
         }
         return seconds_of(argv[side], env=env)
 

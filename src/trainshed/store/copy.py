@@ -19,7 +19,7 @@ from trainshed.store.location import Location, parse_url
 from trainshed.store.names import Names
 from trainshed.store.pool import Pool
 from trainshed.store.s3 import Client, Patience
-from trainshed.store.same import is_same
+from trainshed.store.same import SAME_CLOCK, SKEW, is_same
 from trainshed.store.sides import LocalReader, LocalWriter, RemoteReader, RemoteWriter
 from trainshed.store.transfer import Ledger, Transfer
 from trainshed.store.tree import Entry, Problem, scan_local, scan_remote
@@ -129,6 +129,8 @@ class _Job:
         self._listing = True
         self._skipped = self._deleted = 0
         self._ledger = Ledger()
+        here = all("//127." in who.endpoint for who in self._clients)
+        self._skew = SAME_CLOCK if here else SKEW
 
     def _client(self, place: Location, given: Credentials | None) -> Client | None:
         if not place.is_remote:
@@ -328,7 +330,12 @@ class _Job:
         if item.is_directory:
             if not (there and there.is_directory):
                 pool.submit(lambda: transfer.writer.make_directory(item.name))
-        elif there and not there.is_directory and not force and is_same(reader, item, there, self.target):
+        elif (
+            there
+            and not there.is_directory
+            and not force
+            and is_same(reader, item, there, self.target, self._skew)
+        ):
             self._skipped += 1
         else:
             self._plan(pool, transfer, item, item.name, have)

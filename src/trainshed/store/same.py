@@ -10,24 +10,26 @@ from trainshed.store.s3 import is_md5
 from trainshed.store.sides import LocalReader, RemoteReader, part_size
 from trainshed.store.tree import Entry
 
-ALWAYS_HASH = 64 * 1024  # below this, hashing costs no more than the look at the file's times
 SLACK = 0.002  # file systems and listings round times differently
-SKEW = 60.0  # clocks of a store and its clients agree at least this well; listings know whole seconds only
+SKEW = 60.0  # clocks of a store and its clients agree at least this well
+SAME_CLOCK = 2.0  # on one machine; listings know whole seconds only
 
 
-def is_same(reader: LocalReader | RemoteReader, source: Entry, there: Entry, target: Location) -> bool:
+def is_same(
+    reader: LocalReader | RemoteReader, source: Entry, there: Entry, target: Location, skew: float = SKEW
+) -> bool:
     """Times decide only when no write can have slipped in between them; otherwise bytes do."""
     if source.size != there.size:
         return False
     if isinstance(reader, RemoteReader):
         if target.is_remote:
             return bool(source.etag) and source.etag == there.etag
-        if abs(there.mtime - source.mtime) < SLACK and there.changed > source.mtime + SKEW:
+        if abs(there.mtime - source.mtime) < SLACK and there.changed > source.mtime + skew:
             return True
         return has_etag(os.path.join(target.path, there.name), source.size, source.etag)  # noqa: PTH118
     if not target.is_remote:
         return abs(there.mtime - source.mtime) < SLACK
-    if source.size > ALWAYS_HASH and there.mtime > max(source.mtime, source.changed) + SKEW:
+    if there.mtime > max(source.mtime, source.changed) + skew:
         return True
     return has_etag(os.path.join(reader.root, source.name), source.size, there.etag)  # noqa: PTH118
 

@@ -148,7 +148,10 @@ def test_a_failing_rank_gives_its_exit_code_and_last_words(site: Site) -> None:
     ended = site.wait(run)
     assert (ended.state, ended.exit_code) == (RunState.FAILED, 7)
     assert ended.outcome and ended.outcome.failure and "I give up" in ended.outcome.failure.last_lines
-    assert site.cluster.ask("squeue", "-h", "-t", "all", "-o", "%T", "-j", site.number(run)) == "FAILED"
+    asking = ("squeue", "-h", "-t", "all", "-o", "%T", "-j", site.number(run))
+    until(
+        lambda: site.cluster.ask(*asking) == "FAILED", 20, "the same end in Slurm, on which dependencies rest"
+    )
 
 
 def test_a_failed_attempt_is_tried_again_with_fresh_ports_and_its_log_kept(site: Site) -> None:
@@ -243,6 +246,7 @@ def test_a_run_waits_for_another_and_never_starts_when_that_fails(site: Site) ->
     assert site.wait(bad).exit_code == 3
     ended = site.wait(after, 40)
     assert ended.state is RunState.STOPPED and not any(e.kind is Kind.ATTEMPT for e in after.events())
+    assert "did not succeed" in ended.reason
 
 
 def test_a_profile_changes_the_job_and_not_the_job_file(site: Site) -> None:

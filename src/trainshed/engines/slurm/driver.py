@@ -188,6 +188,8 @@ class Driver:
         """Until all agents have ended; a stop is passed on once, and has an end."""
         deadline = None
         while (code := step.wait(_TICK)) is None:
+            if self._stop is None and (asked := driving.stop_reason(self.run)):
+                self._stop = Failure(Cause.STOP, asked)  # also where Slurm's signal did not get through
             if self._stop and deadline is None:
                 deadline = time.monotonic() + grace + _CLOSING
                 stop = self._why_stopped(self._stop)

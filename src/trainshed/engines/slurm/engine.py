@@ -29,6 +29,8 @@ from trainshed.spec.load import dump_job
 
 _FRESH = 2.0
 """Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
+_SILENT = 60.0
+"""Seconds without a word after which a run that Slurm does not know is taken for dead."""
 _NOTE = "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
 
 
@@ -77,7 +79,11 @@ class SlurmEngine(Engine):
             return Status(alive=True, waiting=f"its state in Slurm is not known now: {error.message}")
         if state and not state_of(state).is_over:
             return Status(alive=True)
-        _close(run, state)
+        if not state and _writes(run):
+            return Status(
+                alive=True, waiting="Slurm does not know the job any more, but its nodes still work"
+            )
+        _close(run, state, entry.reason if entry else "")
         return Status(alive=False)
 
     def stop(self, run: RunDirectory, reason: str) -> None:
@@ -196,6 +202,12 @@ class SlurmEngine(Engine):
         return None
 
 
+def _writes(run: RunDirectory) -> bool:
+    """Whether agents have lately written: a controller that lost its memory does not end a run."""
+    stamps = [path.stat().st_mtime for path in run.path.glob("node-*/metrics.jsonl")]
+    return bool(stamps) and time.time() - max(stamps) < _SILENT
+
+
 def _requeued(run: RunDirectory) -> None:
     """A job that ran and waits again was put back by Slurm: said here if its driver died with its host."""
     kinds = [e.kind for e in run.events() if e.kind in (Kind.ATTEMPT, Kind.PENDING, Kind.FINISHED)]
@@ -203,14 +215,14 @@ def _requeued(run: RunDirectory) -> None:
         run.append(Kind.PENDING, reason=REQUEUED)
 
 
-def _close(run: RunDirectory, state: str) -> None:
+def _close(run: RunDirectory, state: str, reason: str) -> None:
     """Slurm says that the job is over and its driver recorded no end: record it with Slurm's reason."""
     if not state or any(event.kind is Kind.FINISHED for event in run.events()):
         return
     asked, told = driving.stop_reason(run), summarise(run, alive=False).outcome
     # Agents that Slurm itself signals say that they were stopped; why, only Slurm knows.
     if told is None or told.state is RunState.LOST or (told.state is RunState.STOPPED and not asked):
-        told = Outcome.of(failure_of(state, asked))
+        told = Outcome.of(failure_of(state, asked, reason))
     handed.forget(run)
     driving.record_end(run, told)
 

@@ -175,11 +175,13 @@ def reason_words(reason: str) -> str:
     return f"Slurm says: {name}"
 
 
-def failure_of(state: str, told_to_stop: str = "") -> Failure:
+def failure_of(state: str, told_to_stop: str = "", reason: str = "") -> Failure:
     """The end of a run by Slurm's word; a stop that was asked for explains whatever followed."""
     known = state_of(state)
     if told_to_stop:
         return Failure(Cause.STOP, told_to_stop)
+    if reason.startswith("Dependency"):
+        return Failure(Cause.STOP, reason_words(reason))
     cause, words = known.end
     by = re.search(r"by (\d+)", state)
     return Failure(cause, f"{words} by user {by[1]}" if by else words)

@@ -112,7 +112,8 @@ def _alone() -> bool:
 def _join() -> None:
     """Processes a script has started itself meet by rank table on Ascend; the CPU needs MindSpore's cluster.
 
-    The ranks are those the script gave. Rank 0 also starts the scheduler, which dies with it.
+    The ranks are those the script gave. Rank 0 also starts the scheduler, which ends when the last rank
+    has taken leave: ranks crash whose scheduler goes before them.
     """
     env = os.environ
     size = env.get("RANK_SIZE", "1")
@@ -130,17 +131,8 @@ def _join() -> None:
 
         say(f"the ranks of the script meet in a cluster of {size} on the CPU")
         program = "from mindspore.communication import init; init()"
-        subprocess.Popen(
-            [sys.executable, "-c", program], env={**env, "MS_ROLE": "MS_SCHED"}, preexec_fn=_die_with_parent
-        )
+        subprocess.Popen([sys.executable, "-c", program], env={**env, "MS_ROLE": "MS_SCHED"})
     env["MS_ROLE"] = "MS_WORKER"
-
-
-def _die_with_parent() -> None:
-    import ctypes
-    import signal
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _check_rank() -> None:
