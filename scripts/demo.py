@@ -1,40 +1,59 @@
-"""The main job on the embedded default: MindSpore on 2 nodes × 2 devices of this machine."""
+"""The main job on the embedded default: benchmark ResNet (tiny) with MindSpore on 2 nodes × 2 devices.
+
+The data goes through the embedded object store, the workload runs three times
+with different seeds, and the end is a checked result with a report.
+"""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-from trainshed.environments import create
+import environments  # beside this file
 from trainshed.errors import TrainshedError
 
 ROOT = Path(__file__).resolve().parents[1]
-TRAINSHED = Path(sys.executable).with_name("trainshed")
-JOB = ROOT / "examples" / "mindspore-digits" / "job.yaml"
+TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
+WORKLOAD = ROOT / "workloads" / "resnet50"
+DATA = ROOT / "build" / "digits-16"
+URL = "obs://demo/digits-16/"
 
 
 def main() -> int:
     try:
-        create("mindspore", lambda news: print(f"  {news}", flush=True))
+        environments.make("mindspore")
     except TrainshedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    subprocess.run([sys.executable, ROOT / "examples" / "data" / "make_digits.py"], check=True)
-    done = subprocess.run([TRAINSHED, "run", JOB, "-j", "2x2"])
-    if done.returncode != 0:
-        return done.returncode
-    shown = subprocess.run(
-        [TRAINSHED, "show", "mindspore-digits", "--json"], capture_output=True, text=True, check=True
-    )
-    folder = Path(json.loads(shown.stdout)["path"])
-    (found,) = folder.glob("outputs/node-0/out/result.json")
-    result = json.loads(found.read_text())
-    print(f"\naccuracy    {result['accuracy']:.4f} (target {result['target']})")
-    print(f"throughput  {result['throughput']:.0f} samples/s over {result['ranks']} ranks")
-    print(f"logs        {folder}")
-    print(f"again       {TRAINSHED.relative_to(ROOT)} run {JOB.relative_to(ROOT)} -j 2x2")
+    again = [
+        TRAINSHED,
+        "bench",
+        "run",
+        str(WORKLOAD),
+        "-f",
+        "mindspore",
+        "-j",
+        "2x2",
+        "-n",
+        "3",
+        "--data",
+        URL,
+    ]
+    steps = [
+        [sys.executable, str(WORKLOAD / "make_data.py"), str(DATA)],
+        [TRAINSHED, "sync", str(DATA), URL, "--delete"],
+        again,
+    ]
+    try:
+        for step in steps:
+            done = subprocess.run(step)
+            if done.returncode != 0:
+                return done.returncode
+    finally:
+        subprocess.run([TRAINSHED, "store", "down"], capture_output=True)
+    words = [word.replace(f"{ROOT}/", "") for word in again]
+    print(f"\nagain: make demo, or with the store up (trainshed store up): {' '.join(words)}")
     return 0
 
 

@@ -18,24 +18,29 @@ AREAS = {
 }
 
 
+def make(name: str) -> None:
+    """One environment, with a word every few seconds; nothing to do if it is there."""
+    began = last = time.monotonic()
+
+    def tell(news: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last > 5:
+            last = time.monotonic()
+            print(f"  {news}", flush=True)
+
+    made = create(name, tell)
+    print(f"environment {name}: {made.prefix} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
 def main() -> int:
     area = sys.argv[1] if len(sys.argv) > 1 else ""
-    names = AREAS[area] if area else dict.fromkeys(name for group in AREAS.values() for name in group)
-    for name in names:
-        last = [0.0]
-
-        def tell(news: Progress, last: list[float] = last) -> None:
-            if time.monotonic() - last[0] > 10:
-                last[0] = time.monotonic()
-                print(news, flush=True)
-
-        began = time.monotonic()
+    every = dict.fromkeys(name for group in AREAS.values() for name in group)
+    for name in AREAS[area] if area else every:
         try:
-            made = create(name, tell)
+            make(name)
         except TrainshedError as error:
             print(f"error: environment {name}: {error}", file=sys.stderr)
             return 1
-        print(f"environment {name}: {made.prefix} ({time.monotonic() - began:.0f} s)", flush=True)
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainshed.bench.aisbench.commands import package
 from trainshed.errors import UsageError
 
 app = typer.Typer(
@@ -17,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__,
 )
+
+app.command()(package)
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 ResultFolder = Annotated[Path, typer.Argument(help="result folder")]

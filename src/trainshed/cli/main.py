@@ -32,7 +32,11 @@ COMMANDS = {
     "du": ("files", "du", "Count the objects and bytes below a URL."),
     "ranktable": ("ranktable", "app", "Check, convert and make rank tables and host files."),
     "bench": ("bench", "app", "Run benchmarks: run, check, compare, history, report."),
-    "tester": ("tester", "app", "The organiser's server: receive, check and rank results; send results to it."),
+    "tester": (
+        "tester",
+        "app",
+        "The organiser's server: receive, check and rank results; send results to it.",
+    ),
 }
 
 

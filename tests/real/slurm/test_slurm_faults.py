@@ -114,24 +114,30 @@ def test_dead_hosts_and_the_time_limit_always_end_in_a_true_state(site: Site) ->
 
 
 def _kill_processes_on(site: Site, node: str) -> None:
-    """Everything a host's death takes with it: Slurm's own step processes and all below them."""
+    """Everything a host's death takes with it: Slurm's own step processes and all below them.
+
+    The former first: otherwise they would live to report the death of the latter.
+    """
+    steps, others = [], []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
         try:
-            line = (entry / "cmdline").read_bytes()
-            variables = (entry / "environ").read_bytes()
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            variables = (entry / "environ").read_bytes() if line else b""
         except OSError:
             continue
-        mine = (
+        if line.startswith(b"slurmstepd") and _is_of(entry, site, node):
+            steps.append(int(entry.name))
+        elif (
             str(site.cluster.folder).encode() in variables
             and f"SLURMD_NODENAME={node}\0".encode() in variables
-        )
-        if mine or (line.startswith(b"slurmstepd") and _is_of(entry, site, node)):
-            try:
-                os.kill(int(entry.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        ):
+            others.append(int(entry.name))
+    assert steps and others
+    for pid in steps + others:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
 
 
 def _is_of(entry: Path, site: Site, node: str) -> bool:
