@@ -15,7 +15,7 @@ from trainshed.bench.evidence import read_run
 from trainshed.bench.ingest import ingest, mllog_line
 from trainshed.bench.measure import measure_run
 from trainshed.bench.result import number
-from trainshed.contracts.site import ais_utils
+from trainshed.contracts.site.common import ais_utils
 
 pytestmark = [pytest.mark.benchmark]
 PLAIN = {"target": None, "dataset": None, "mllog": None, "min_steps": 1}

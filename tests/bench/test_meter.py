@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trainshed.bench.evidence import RunEvidence, read_meter
-from trainshed.contracts.site import trainshed_meter
+from trainshed.contracts.site.common import trainshed_meter
 
 pytestmark = [pytest.mark.benchmark]
 SITE = Path(trainshed_meter.__file__).parent

@@ -12,7 +12,7 @@ import trainshed
 pytestmark = [pytest.mark.store]
 
 PACKAGE = Path(trainshed.__file__).parent
-SITE = PACKAGE / "contracts/site"
+SITE = PACKAGE / "contracts/site/modelarts"
 FILES = [
     *(SITE / "moxing").rglob("*.py"),
     *(PACKAGE / "store").glob("*.py"),

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from trainshed.bench.rules import DatasetRule, MllogRule, Model, ReferencePoint, Rules, Target
-from trainshed.contracts.site.trainshed_meter import dataset_checksum
+from trainshed.contracts.site.common.trainshed_meter import dataset_checksum
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
 from trainshed.spec.job import JobSpec, Resources
 from trainshed.spec.load import load_job

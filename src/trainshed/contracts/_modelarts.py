@@ -26,7 +26,7 @@ OPTIONS = {
 class ModelArts(Contract):
     """The part of the contract that depends on neither version of the platform."""
 
-    site = ("modelarts", "")
+    site = ("modelarts",)
     root = ""
     """The folder that holds user-job-dir and workspace."""
 

@@ -194,7 +194,7 @@ class _Planner:
         """Where Python finds what is given to scripts: each member's own folders, then what all get."""
         site = self.view.site
         folders = [*(["emulation"] if site.emulate else ()), *self.launcher.site, *self.contract.site]
-        return [f"{site.library}/{folder}".rstrip("/") for folder in (*folders, "common")]
+        return [f"{site.library}/{folder}" for folder in (*folders, "common")]
 
     def _processes(self, node: Node, code: str) -> list[ProcessPlan]:
         view, job = self.view, self.view.job

@@ -19,7 +19,7 @@ from trainshed.errors import NotFoundError, UsageError
 ARCHITECTURES = ("x86_64", "aarch64")
 STUBS_NAME, STUBS_VERSION = "Ais-Benchmark-Stubs", "1.0"
 _TEMPLATE = Path(__file__).parent / "template"
-_SITE = Path(__file__).parents[2] / "contracts" / "site"
+_SITE = Path(__file__).parents[2] / "contracts" / "site" / "common"
 _SKIPPED = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._]*$")
 _FRAMEWORKS = {

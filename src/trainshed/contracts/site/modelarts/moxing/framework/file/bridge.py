@@ -17,7 +17,7 @@ import threading
 def _load():
     if "trainshed" in sys.modules:
         return
-    root = pathlib.Path(__file__).resolve().parents[5]
+    root = pathlib.Path(__file__).resolve().parents[6]
     spec = importlib.util.spec_from_file_location(
         "trainshed", str(root / "__init__.py"), submodule_search_locations=[str(root)]
     )
