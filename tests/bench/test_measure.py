@@ -134,3 +134,11 @@ def test_in_single_server_mode_every_server_has_to_reach_the_target(tmp_path: Pa
     ]
     assert number(bad.quality) == pytest.approx(0.76)
     assert isinstance(bad.time_to_target, NotMeasured)
+
+
+def test_an_emulated_run_says_so_first(tmp_path: Path) -> None:
+    source = made.MadeRun().write(tmp_path / "run")
+    events = source / "events.jsonl"
+    events.write_text('{"time": 0, "kind": "submitted", "emulated": true}\n' + events.read_text())
+    run = measure_run(read_run(source), made.made_rules())
+    assert run.warnings[0].code == "emulated" and "EMULATED" in run.warnings[0].message

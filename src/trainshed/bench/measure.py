@@ -78,6 +78,10 @@ def measure_run(evidence: RunEvidence, rules: Rules, index: int = 1, folder: str
         )
         warnings.append(Reason(code="not-steady", message=text))
 
+    if any(event.get("emulated") for event in evidence.events):
+        text = "EMULATED: the devices were emulated on the CPU; this says nothing about real devices"
+        warnings.insert(0, Reason(code="emulated", message=text))
+
     lead = metered[min(metered)].sessions if metered else []
     evaluations = _evaluations(lead)
     reasons += faults.not_finite_faults(metered)
