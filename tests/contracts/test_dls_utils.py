@@ -15,7 +15,7 @@ import trainshed.contracts
 pytestmark = [pytest.mark.contracts]
 
 UTILS = Path(trainshed.contracts.__file__).parent / "site" / "dls" / "utils.sh"
-RUN_TRAIN = Path(__file__).parents[1] / "data" / "seed003" / "run_train.sh"
+RUN_TRAIN = Path(__file__).parents[2] / "examples" / "seed-003" / "code" / "run_train.sh"
 
 # Stands for the platform's copying command: s3://X is the folder $BUCKETS/X.
 COPY = """#!/bin/bash

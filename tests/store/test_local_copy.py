@@ -173,3 +173,14 @@ def test_a_full_disk_is_one_clear_error_and_the_copy_resumes(tmp_path: Path) -> 
     assert not (tmp_path / "b/big").exists()
     copy(str(source.parent), str(tmp_path / "b"))
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
+
+
+def test_copiers_with_the_same_process_number_do_not_meet(tmp_path: Path) -> None:
+    """Nodes count their processes from one, so two of them may have the same number."""
+    import os
+    from unittest import mock
+
+    from trainshed.store.local import _unique
+
+    with mock.patch.object(os, "getpid", return_value=7):
+        assert len({_unique() for _ in range(1000)}) == 1000

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainshed.agent.masking import Log
@@ -34,9 +36,9 @@ finally:
 def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str = "") -> None:
     """Run the hook in `folder` (its own by default) and take over the environment it leaves behind."""
     path = Path(script)
-    wanted = Path(place.real(f"{env['TMPDIR']}/.pre-start.env"))
+    left = f"{env['TMPDIR']}/.pre-start.env"
     if path.suffix == ".py":
-        argv = ["python", "-c", _PYTHON, str(path), str(wanted)]
+        argv = ["python", "-c", _PYTHON, str(path), left]
     else:
         # `source` by its full path: $0 stays bash, as on the platforms that define this hook.
         argv = [
@@ -45,28 +47,29 @@ def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str
             'source "$1"; code=$?; env -0 > "$2"; exit $code',
             "bash",
             str(path),
-            str(wanted),
+            left,
         ]
-    with log.stream as out:
-        process = subprocess.Popen(
-            argv,
-            cwd=folder or path.parent,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(_LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            raise HookError(f"{path.name} did not end within {_LIMIT:.0f} s") from None
-    if code != 0:
-        raise HookError(f"{path.name} exited with {code}")
+    cwd = folder or str(path.parent)
+    run(path.name, place.enter(argv, cwd, env), place.real(cwd), env, log)
+    wanted = Path(place.real(left))
     if wanted.exists():
         for entry in wanted.read_bytes().split(b"\0"):
             name, sep, value = entry.decode("utf-8", "surrogateescape").partition("=")
             if sep and name not in ("_", "SHLVL", "PWD", "OLDPWD"):
                 env[name] = value
         wanted.unlink()
+
+
+def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: Log) -> None:
+    """One program to its end, within an hour, with its words in the log; HookError if it did not end with 0."""
+    with log.stream as out:
+        process = subprocess.Popen(
+            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            code = process.wait(_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from None
+    if code != 0:
+        raise HookError(f"{name} exited with {code}")

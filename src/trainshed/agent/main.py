@@ -167,7 +167,7 @@ class Agent(Watch):
         self._uploads.stop()
         problem = self._save()
         if self._joined and (unsaved := self._joined.finish()):
-            events.append(self._events, Kind.NOTE, text=unsaved)
+            self.run.append(Kind.NOTE, text=unsaved)
         self._phase("upload", began)
         self._meter.stop()
         if problem:

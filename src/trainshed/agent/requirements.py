@@ -8,35 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainshed.agent.hooks import HookError
+from trainshed.agent import hooks
 from trainshed.agent.masking import Log
 from trainshed.agent.place import Place
-
-_LIMIT = 1800.0
 
 
 def install(listing: str, env: dict[str, str], log: Log, place: Place) -> None:
     """Install what the file lists and put it before everything else on the processes' paths."""
     folder = f"{env['TMPDIR']}/.trainshed/packages"
     words = ["install", "--no-input", "--disable-pip-version-check", "--target", folder, "-r", listing]
-    with log.stream as out:
-        process = subprocess.Popen(
-            place.enter([*_pip(env, place), *words], str(Path(listing).parent), env),
-            cwd=Path(place.real(listing)).parent,
-            # The machine's own settings of pip count, not those of the node's empty home.
-            env={**os.environ, "TMPDIR": place.real(env["TMPDIR"])},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(_LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            raise HookError(f"{Path(listing).name} was not installed within {_LIMIT:.0f} s") from None
-    if code != 0:
-        raise HookError(f"{Path(listing).name} cannot be installed: pip exited with {code}")
+    argv = place.enter([*_pip(env, place), *words], str(Path(listing).parent), env)
+    # The machine's own settings of pip count, not those of the node's empty home.
+    settings = {**os.environ, "TMPDIR": place.real(env["TMPDIR"])}
+    hooks.run(
+        f"pip, installing {Path(listing).name},", argv, str(Path(place.real(listing)).parent), settings, log
+    )
     env["PYTHONPATH"] = f"{folder}:{env['PYTHONPATH']}"
     env["PATH"] = f"{folder}/bin:{env['PATH']}"
 

@@ -186,7 +186,7 @@ def _read(file: Path) -> str:
 
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: a job that polls the file must never see half a table."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
     try:
         draft.write_text(text, encoding="utf-8")
         draft.replace(file)

@@ -113,16 +113,17 @@ def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> i
 
 def _ending(run: RunDirectory, summary: Summary, seconds: float) -> str:
     """The last words: the first failure leads, with the failing rank's own."""
+    told = [e for e in run.events() if e.kind in (Kind.UNSAVED, Kind.NOTE)]
+    notes = [e.data.get("problem") or e.data["text"] for e in told]
     failure = summary.outcome.failure if summary.outcome else None
     if failure is None:
         emulated = " (EMULATED on the CPU)" if summary.emulated else ""
-        return f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"
+        lines = [f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"]
+        return "\n".join(lines + [f"  note: {note}" for note in notes])
     lines = [f"{summary.state.value}: {failure.reason}"]
     lines += [f"    {line}" for line in failure.last_lines]
     if failure.log:
         lines.append(f"  its log: {run.path / failure.log}")
-    told = [e for e in run.events() if e.kind in (Kind.UNSAVED, Kind.NOTE)]
-    notes = [e.data.get("problem") or e.data["text"] for e in told]
     lines += [f"  {note}" for note in notes if note != failure.reason]
     lines.append(f"  ran {since(summary.submitted, summary.ended)}; all logs: {run.path}")
     return "\n".join(lines)

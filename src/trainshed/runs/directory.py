@@ -78,7 +78,7 @@ class RunDirectory:
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""
         target = self.path / name
-        part = target.with_name(f".{target.name}.{os.getpid()}")
+        part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         part.write_text(text, encoding="utf-8")
         part.replace(target)
 

@@ -143,7 +143,7 @@ def get_user(folder: Path, name: str) -> User:
 
 def write_secret(path: Path, text: str) -> None:
     """Replace a file at once; it is never readable by others, not even for a moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         os.fchmod(fd, 0o600)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -22,7 +21,11 @@ from trainshed.store.tree import PARTIAL_PREFIX, PARTIAL_SUFFIX
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_counter = itertools.count()
+
+
+def _unique() -> str:
+    """A name nobody else takes; a process number would not do, since nodes count their processes alike."""
+    return os.urandom(8).hex()
 
 
 class Root:
@@ -79,7 +82,7 @@ class Root:
 
     def write(self, name: str, data: bytes | memoryview, mtime: float, mode: int | None) -> None:
         """Put a whole file in place at once."""
-        temporary = f"{PARTIAL_PREFIX}{os.getpid()}-{next(_counter)}{PARTIAL_SUFFIX}"
+        temporary = f"{PARTIAL_PREFIX}{_unique()}{PARTIAL_SUFFIX}"
         with explained(f"{self.path}/{name}"), self.parent(name) as (fd, last):
             file = os.open(temporary, _NEW, 0o666, dir_fd=fd)
             try:
@@ -139,7 +142,7 @@ class Partial:
             except BlockingIOError:
                 # Another copier writes this file: work beside it under a name of our own.
                 os.close(self._journal)
-                own = f"{PARTIAL_PREFIX}{os.getpid()}-{next(_counter)}"
+                own = f"{PARTIAL_PREFIX}{_unique()}"
                 self._data, self._log = f"{own}{PARTIAL_SUFFIX}", f"{own}-journal{PARTIAL_SUFFIX}"
                 self._journal = os.open(self._log, flags | os.O_APPEND | os.O_EXCL, 0o600, dir_fd=fd)
             self._file = os.open(self._data, flags, 0o666, dir_fd=fd)

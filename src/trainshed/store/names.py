@@ -45,7 +45,7 @@ class Names:
 
     def _case_is_folded(self) -> bool:
         if self._folds is None:
-            probe = Path(self._root) / f".trainshed-Case-{os.getpid()}.part"
+            probe = Path(self._root) / f".trainshed-Case-{os.urandom(8).hex()}.part"
             probe.touch()
             self._folds = probe.with_name(probe.name.lower()).exists()
             probe.unlink()

@@ -123,7 +123,7 @@ def test_packages_that_cannot_be_installed_end_the_run_and_say_why(shed: Shed) -
     )
     done = shed.cli("run", job)
     assert done.returncode == 1
-    assert "pip-requirements.txt cannot be installed" in done.stderr
+    assert "pip, installing pip-requirements.txt, exited with 1" in done.stderr
     assert "no-such-package-anywhere" in done.stderr
 
 

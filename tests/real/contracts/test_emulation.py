@@ -62,7 +62,7 @@ def test_code_for_ascend_runs_on_the_cpu_and_says_so() -> None:
 def test_a_wrapper_fetches_code_from_the_store_and_leaves_its_log_there(shed: Shed, tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
-    (code / "run_train.sh").write_text((ROOT / "tests" / "data" / "seed003" / "run_train.sh").read_text())
+    (code / "run_train.sh").write_text((ROOT / "examples" / "seed-003" / "code" / "run_train.sh").read_text())
     (code / "run.sh").write_text('echo "at $PWD as $DLS_TASK_INDEX of $DLS_TASK_NUMBER"\n')
     job = tmp_path / "job.yaml"
     job.write_text(

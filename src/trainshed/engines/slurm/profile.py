@@ -195,7 +195,7 @@ def save(name: str, values: Mapping[str, Any]) -> Profile:
     path = path_of(name)
     profile = _checked(dict(values), f"profile {name}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     part.write_text(yaml.safe_dump(profile.model_dump(mode="json", exclude_unset=True), sort_keys=False))
     part.replace(path)
     return profile
