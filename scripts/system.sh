@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the system packages that demo and tests use, where apt and root allow; else names the command.
 set -u
-packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static)
+packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static openmpi-bin openssl)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")

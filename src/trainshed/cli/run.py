@@ -114,7 +114,7 @@ def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> i
 def _ending(run: RunDirectory, summary: Summary, seconds: float) -> str:
     """The last words: the first failure leads, with the failing rank's own."""
     told = [e for e in run.events() if e.kind in (Kind.UNSAVED, Kind.NOTE)]
-    notes = [e.data.get("problem") or e.data["text"] for e in told]
+    notes = [text for e in told if (text := e.data.get("problem") or e.data.get("text"))]
     failure = summary.outcome.failure if summary.outcome else None
     if failure is None:
         emulated = " (EMULATED on the CPU)" if summary.emulated else ""

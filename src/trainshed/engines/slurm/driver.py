@@ -151,7 +151,10 @@ class Driver:
             isolated=isolation != "plain",
             cpus=min(f.cpus for f in facts),
             user=self.submission.user,
-            emulate=self.submission.emulate,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            emulate=self.submission.emulate and job.resources.kind is not DeviceKind.CPU,
+            store=self.submission.store,
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
@@ -282,7 +285,7 @@ def main() -> int:
         submission = handed.read(run)
         # The site's variables reach every rank; the job's own win.
         job = job.model_copy(update={"env": submission.settings.profile.env | job.env})
-        driver = Driver(run, job, submission, handed.secrets(run, tuple(job.secrets)))
+        driver = Driver(run, job, submission, handed.secrets(run, bool(job.secrets or submission.store)))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, driver.on_signal)
         outcome = driver.drive()

@@ -10,7 +10,16 @@ import time
 from dataclasses import replace
 
 from trainshed.engines import _driving as driving
-from trainshed.engines.base import Check, Engine, Preview, Request, Status, as_options, resolve_secrets
+from trainshed.engines.base import (
+    Check,
+    Engine,
+    Preview,
+    Request,
+    Status,
+    as_options,
+    resolve_secrets,
+    store_access,
+)
 from trainshed.engines.slurm import doctor, handed, remote, script
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
@@ -115,11 +124,15 @@ class SlurmEngine(Engine):
     def submit_here(self, request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
         """Make the run directories and hand the job to Slurm; refused, nothing is left behind."""
         dependency = self._dependency(chosen.dependency)
+        store, keys = store_access(request.job)
+        values = keys | values
         runs: list[RunDirectory] = []
 
         def write() -> str:
             runs.extend(_create(request.job.name, chosen.array or 1))
-            submission = handed.Submission(settings=chosen, emulate=request.emulate, user=getpass.getuser())
+            submission = handed.Submission(
+                settings=chosen, emulate=request.emulate, user=getpass.getuser(), store=store
+            )
             text = dump_job(request.job)
             for run in runs:
                 self._write(run, request, submission, text, values, runs)

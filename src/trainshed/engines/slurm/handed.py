@@ -26,6 +26,8 @@ class Submission(BaseModel):
     settings: Settings
     emulate: bool = False
     user: str = "trainshed"
+    store: dict[str, str] = {}
+    """Variables that lead to the object store; its keys are among the secrets."""
 
 
 def write(run: RunDirectory, submission: Submission, values: dict[str, str]) -> None:
@@ -43,8 +45,8 @@ def read(run: RunDirectory) -> Submission:
     return Submission.model_validate_json((run.path / _FILE).read_bytes())
 
 
-def secrets(run: RunDirectory, names: tuple[str, ...]) -> dict[str, str]:
-    if not names:
+def secrets(run: RunDirectory, wanted: bool) -> dict[str, str]:
+    if not wanted:
         return {}
     try:
         found: dict[str, str] = json.loads(_secrets(run).read_text())
