@@ -8,6 +8,7 @@ there is. Knows engines only through their interface.
 from __future__ import annotations
 
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -133,6 +134,11 @@ def wait(engine: Engine, run: RunDirectory) -> Summary:
 
 @contextmanager
 def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Set here as well: a process started in the background has Ctrl-C ignored from the start.
+    former = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except KeyboardInterrupt:
@@ -142,3 +148,6 @@ def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
         while time.monotonic() < deadline and not summarise(run, engine.status(run).alive).state.is_final:
             time.sleep(POLL_SECONDS)
         raise
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -310,7 +310,8 @@ class Client:
             except BaseException:
                 connection.close()
                 raise
-        if connection.reusable:
+        # After 400 or 5xx the next try takes another way: what spoilt the request may be this connection's path.
+        if connection.reusable and answer.status != 400 and answer.status < 500:
             with self._lock:
                 pool.append(connection)
         else:

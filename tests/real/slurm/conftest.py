@@ -44,4 +44,4 @@ def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
     yield Site(cluster, tmp_path, ENGINE)
     cluster.ask("scancel", "--user=" + str(os.getuid()))
-    cluster.wait_idle()
+    cluster.heal()

@@ -70,11 +70,25 @@ class Cluster:
         self._run(node, "slurmd", "-D", "-f", str(self.conf), "-N", node)
 
     def wait_idle(self, seconds: float = 60.0) -> None:
+        """All nodes idle, and answering: Slurm writes `idle*` of one it has not heard of since it started."""
+        wanted = ["idle"] * self.nodes
         wait_for(
             "idle nodes",
-            lambda: self.ask("sinfo", "-h", "-p", "low", "-t", "idle", "-o", "%D") == str(self.nodes),
+            lambda: self.ask("sinfo", "-h", "-N", "-p", "low", "-o", "%t").split() == wanted,
             seconds,
         )
+
+    def heal(self) -> None:
+        """Whatever a test has left dead lives again."""
+        if "slurmctld" not in self._processes or self._processes["slurmctld"].poll() is not None:
+            self.start_controller()
+        for node in self.names:
+            if node not in self._processes or self._processes[node].poll() is not None:
+                self.start_node(node)
+        for node in self.names:
+            if not self.ask("sinfo", "-h", "-n", node, "-p", "low", "-o", "%t").startswith("idle"):
+                self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self.wait_idle()
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """End slurmctld or a node's slurmd, as if it had crashed."""
