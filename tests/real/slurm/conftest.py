@@ -24,7 +24,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         subprocess.run(f"apt-get update -qq; {INSTALL}", shell=True, capture_output=True, timeout=300)
     if missing():
         pytest.skip(f"Slurm is not installed ({', '.join(missing())}): {INSTALL}")
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    yield from _started(tmp_path_factory)
+
+
+@pytest.fixture
+def own_cluster(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Another one, for a test after which no other should have to use it."""
+    yield from _started(tmp_path_factory)
+
+
+@pytest.fixture
+def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    yield _site(cluster, tmp_path, monkeypatch)
+    cluster.ask("scancel", "--user=" + str(os.getuid()))
+    cluster.heal()
+
+
+@pytest.fixture
+def own_site(own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return _site(own_cluster, tmp_path, monkeypatch)
+
+
+def _started(factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(factory.mktemp("slurm"))
     try:
         made.start()
         yield made
@@ -32,8 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.stop()
 
 
-@pytest.fixture
-def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def _site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("TRAINSHED_HOME", str(home))
@@ -42,6 +63,4 @@ def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.delenv("TRAINSHED_PROFILE", raising=False)
     from trainshed.engines.slurm.engine import ENGINE
 
-    yield Site(cluster, tmp_path, ENGINE)
-    cluster.ask("scancel", "--user=" + str(os.getuid()))
-    cluster.heal()
+    return Site(cluster, tmp_path, ENGINE)

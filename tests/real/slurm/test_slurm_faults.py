@@ -61,7 +61,8 @@ def test_preemption_starts_a_run_again_with_a_fresh_plan(site: Site) -> None:
     ).exists()
 
 
-def test_a_restarted_controller_changes_nothing(site: Site) -> None:
+def test_a_restarted_controller_changes_nothing(own_site: Site) -> None:
+    site = own_site
     run = site.submit(_endless(site))
     site.wait_log(run, "working")
     site.cluster.kill("slurmctld")
