@@ -23,7 +23,7 @@ from trainshed.engines.base import (
 from trainshed.engines.slurm import doctor, handed, remote, script
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
-from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, state_of, waiting_words
+from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, parse_fields, state_of, waiting_words
 from trainshed.errors import RefusedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
@@ -77,7 +77,7 @@ class SlurmEngine(Engine):
             if entry is not None and not entry.state.is_over:
                 words = waiting_words(entry) if entry.state.is_waiting else ""
                 if words:
-                    _requeued(run)
+                    _requeued(run, entry.job)
                 return Status(alive=True, waiting=words)
             job = entry.job if entry else _recorded(run)
             state = entry.state.value if entry else ""
@@ -221,10 +221,17 @@ def _writes(run: RunDirectory) -> bool:
     return bool(stamps) and time.time() - max(stamps) < _SILENT
 
 
-def _requeued(run: RunDirectory) -> None:
-    """A job that ran and waits again was put back by Slurm: said here if its driver died with its host."""
-    kinds = [e.kind for e in run.events() if e.kind in (Kind.ATTEMPT, Kind.PENDING, Kind.FINISHED)]
-    if kinds[-1:] == [Kind.ATTEMPT]:
+def _requeued(run: RunDirectory, job: str) -> None:
+    """A job that ran and waits again was put back by Slurm: said here if its driver died with its host.
+
+    What squeue said may be older than the attempt, so Slurm's count of restarts decides.
+    """
+    told = [e for e in run.events() if e.kind in (Kind.ATTEMPT, Kind.PENDING, Kind.FINISHED)]
+    if not told or told[-1].kind is not Kind.ATTEMPT:
+        return
+    record = parse_fields(Slurm(_conf(run)).record(job))
+    waits = state_of(record.get("JobState", "")).is_waiting
+    if waits and int(record.get("Restarts") or 0) >= told[-1].data["attempt"]:
         run.append(Kind.PENDING, reason=REQUEUED)
 
 
