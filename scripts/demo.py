@@ -50,8 +50,10 @@ def main() -> int:
             done = subprocess.run(step)
             if done.returncode != 0:
                 return done.returncode
+    except KeyboardInterrupt:
+        return 130
     finally:
-        subprocess.run([TRAINSHED, "store", "down"], capture_output=True)
+        subprocess.run([TRAINSHED, "store", "down"], capture_output=True, start_new_session=True)
     words = [word.replace(f"{ROOT}/", "") for word in again]
     print(f"\nagain: make demo, or with the store up (trainshed store up): {' '.join(words)}")
     return 0
