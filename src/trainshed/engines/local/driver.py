@@ -158,9 +158,9 @@ class Driver:
         if agent.inner is not None and agent.process.returncode != 0:
             # bubblewrap itself may have been killed while its namespace lives on.
             _kill(agent.inner)
-        if self.task["isolation"] != "sandbox":
-            # Without a namespace that dies with the agent, what it leaves behind comes to the driver.
-            processes.kill_strays({item.process.pid for item in self._agents})
+        # What an agent leaves behind comes to the driver: ranks where no namespace dies with it,
+        # and bubblewrap's own child when bubblewrap is killed before it has told of it.
+        processes.kill_strays({item.process.pid for item in self._agents})
         if self.task["isolation"] == "container":
             container.remove(self.plan, agent.node)
         with contextlib.suppress(BrokenPipeError, OSError):
