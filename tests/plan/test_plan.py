@@ -156,3 +156,8 @@ def test_the_memory_of_a_large_plan_stays_in_proportion() -> None:
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 400, "MiB for 32,768 ranks"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
+
+
+def test_a_service_that_is_not_started_is_said() -> None:
+    made = plan(job(services=["jupyter", "ssh"]), topology(1, 1), SITE, "r")
+    assert "services: jupyter is asked for, but not started by this engine" in made.notes

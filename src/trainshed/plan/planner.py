@@ -75,7 +75,12 @@ class _Planner:
             grace=job.grace,
             timeout=job.timeout,
             memory=job.resources.memory,
-            notes=(*_emulated(view.site), *self.launcher.notes(view), *self.contract.notes(view)),
+            notes=(
+                *_emulated(view.site),
+                *_not_started(job),
+                *self.launcher.notes(view),
+                *self.contract.notes(view),
+            ),
             nodes=nodes,
             ssh=ssh.ports(topology) if self.ssh else (),
         )
@@ -256,6 +261,12 @@ def _emulated(site: Site) -> tuple[str, ...]:
     return (
         "EMULATED: the devices are emulated on the CPU; times and accuracy say nothing about real devices",
     )
+
+
+def _not_started(job: JobSpec) -> tuple[str, ...]:
+    """Services that need a server in front of them, which a run by itself has not."""
+    names = [service.value for service in job.services if service is not Service.SSH]
+    return (f"services: {', '.join(names)} is asked for, but not started by this engine",) if names else ()
 
 
 def _placed(item: FilePlan, site: Site, node: Node) -> FilePlan:
