@@ -10,6 +10,7 @@ from typing import Any
 from trainshed.plan.model import Plan
 from trainshed.runs.directory import RunDirectory
 from trainshed.spec.job import JobSpec
+from trainshed.spec.kinds import DeviceKind
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Request:
     """Whether the run ends with the process that submitted it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Settings of the engine itself (partition, isolation, …), as text."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether devices are really stood in for: there is nothing to emulate of a CPU."""
+        return self.emulate and self.job.resources.kind is not DeviceKind.CPU
 
 
 @dataclass(frozen=True)

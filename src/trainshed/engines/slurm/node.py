@@ -29,7 +29,6 @@ from trainshed.plan.model import NodePlan, node_from_json
 from trainshed.plan.topology import Device
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
-from trainshed.runs.states import Cause
 from trainshed.spec.kinds import DeviceKind
 
 _ORDER_LIMIT = 600.0
@@ -63,7 +62,10 @@ def main() -> int:
     finally:
         if lease:
             lease.close()
-        if not _unsaved(run, index):
+        if _unsaved(run, index):
+            where = f"{Path(order.scratch) / f'node-{index}'} of {node.name}"
+            run.append(Kind.NOTE, text=f"outputs that could not be saved lie in {where}")
+        else:
             shutil.rmtree(Path(order.scratch) / f"node-{index}", ignore_errors=True)
             with contextlib.suppress(OSError):
                 Path(order.scratch).rmdir()
@@ -187,8 +189,7 @@ def _read_line(limit: float) -> bytes:
 
 def _unsaved(run: RunDirectory, index: int) -> bool:
     """Whether outputs could not be saved: then the only copy of them is on this node, and stays."""
-    causes = [event.data.get("cause") for event in run.node_events(index) if event.kind is Kind.FAILURE]
-    return Cause.STAGING.value in causes[-1:]
+    return any(e.kind is Kind.UNSAVED and e.data.get("node") == index for e in run.events())
 
 
 def _prepare() -> None:
