@@ -134,7 +134,7 @@ class LocalEngine(Engine):
             user=getpass.getuser(),
             uid=os.getuid(),
             gid=os.getgid(),
-            emulate=request.emulate,
+            emulate=request.emulated,
             store=store or {},
         )
         return plan(job, Topology.of(job.resources.kind, hosts), site, run)
@@ -212,7 +212,7 @@ _LIFELINES: list[subprocess.Popen[bytes]] = []
 
 
 def _leased_kind(request: Request) -> DeviceKind:
-    return DeviceKind.CPU if request.emulate else request.job.resources.kind
+    return DeviceKind.CPU if request.emulated else request.job.resources.kind
 
 
 def _scratch(run: str) -> Path:

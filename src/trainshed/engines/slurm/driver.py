@@ -153,7 +153,7 @@ class Driver:
             user=self.submission.user,
             uid=os.getuid(),
             gid=os.getgid(),
-            emulate=self.submission.emulate and job.resources.kind is not DeviceKind.CPU,
+            emulate=self.submission.emulate,
             store=self.submission.store,
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)

@@ -56,7 +56,7 @@ class SlurmEngine(Engine):
         chosen = self._settings(request)
         name = f"{request.job.name}-preview"
         runs = _paths(str(home() / "runs" / name), chosen.array or 1)
-        text = script.render(request.job, chosen, runs, _home(chosen), "", request.emulate)
+        text = script.render(request.job, chosen, runs, _home(chosen), "", request.emulated)
         return Preview(_preview_plan(request, chosen, name), text)
 
     def submit(self, request: Request) -> RunDirectory:
@@ -131,13 +131,13 @@ class SlurmEngine(Engine):
         def write() -> str:
             runs.extend(_create(request.job.name, chosen.array or 1))
             submission = handed.Submission(
-                settings=chosen, emulate=request.emulate, user=getpass.getuser(), store=store
+                settings=chosen, emulate=request.emulated, user=getpass.getuser(), store=store
             )
             text = dump_job(request.job)
             for run in runs:
                 self._write(run, request, submission, text, values, runs)
             paths = [str(run.path) for run in runs]
-            return script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulate)
+            return script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
 
         try:
             job = Slurm(chosen.profile.slurm_conf).submit(write)
@@ -183,7 +183,7 @@ class SlurmEngine(Engine):
             shape=request.job.resources.shape,
             launcher=request.job.launcher,
             contract=request.job.contract,
-            emulated=request.emulate,
+            emulated=request.emulated,
             array=[other.id for other in runs] if len(runs) > 1 else [],
         )
 
@@ -299,7 +299,7 @@ def _preview_plan(request: Request, chosen: Settings, name: str) -> Plan:
         isolated=chosen.profile.isolation != "plain",
         cpus=wanted.devices * chosen.profile.cpus_per_device,
         user=getpass.getuser(),
-        emulate=request.emulate,
+        emulate=request.emulated,
     )
     job = request.job.model_copy(update={"env": chosen.profile.env | request.job.env})
     planned = plan(job, Topology.of(wanted.kind, hosts), site, name)
