@@ -22,11 +22,12 @@ from trainshed.bench.report.page import write_reports
 from trainshed.bench.result import Measured, Quantity, Result
 from trainshed.bench.watts import Watch
 from trainshed.bench.workload import Bench
+from trainshed.engines._asking import state_of
 from trainshed.engines.base import Engine, Request
 from trainshed.environments import catalog
 from trainshed.errors import TrainshedError
 from trainshed.runs.directory import RunDirectory, home
-from trainshed.runs.summary import Summary, summarise
+from trainshed.runs.summary import Summary
 
 POLL_SECONDS = 0.2
 # Frameworks whose package has another name.
@@ -67,10 +68,11 @@ def run(
         request = Request(job, emulate=emulate, attached=True, options=options or {})
         began = time.monotonic()
         started = engine.submit(request)
-        folders.add_run(target, started.path)
-        say(f"run {index} of {bench.runs}: {started.id}, seed {seed + index}")
-        with Watch(power or {}, started.path):
-            summary = wait(engine, started)
+        with _stopping(engine, started):
+            folders.add_run(target, started.path)
+            say(f"run {index} of {bench.runs}: {started.id}, seed {seed + index}")
+            with Watch(power or {}, started.path):
+                summary = _wait(started)
         say(f"run {index} of {bench.runs}: {summary.state.value} after {time.monotonic() - began:.1f} s")
         if summary.reason:
             say(f"  {summary.reason}")
@@ -122,14 +124,11 @@ def one_device(bench: Bench) -> Quantity | None:
     return None
 
 
-def wait(engine: Engine, run: RunDirectory) -> Summary:
-    """Until the run has ended; the job's own timeout bounds it. Ctrl-C stops the run first."""
-    with _stopping(engine, run):
-        while True:
-            summary = summarise(run, engine.status(run).alive)
-            if summary.state.is_final:
-                return summary
-            time.sleep(POLL_SECONDS)
+def _wait(run: RunDirectory) -> Summary:
+    """Until the run has ended; the job's own timeout bounds it."""
+    while not (summary := state_of(run)).state.is_final:
+        time.sleep(POLL_SECONDS)
+    return summary
 
 
 @contextmanager
@@ -145,7 +144,7 @@ def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
         # Ctrl-C stops the run on all its nodes before this process goes.
         engine.stop(run, "stopped with Ctrl-C")
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not summarise(run, engine.status(run).alive).state.is_final:
+        while time.monotonic() < deadline and not state_of(run).state.is_final:
             time.sleep(POLL_SECONDS)
         raise
     finally:

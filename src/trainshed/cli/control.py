@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from trainshed.cli.common import engine_of, state_of
 from trainshed.cli.output import print_json
+from trainshed.engines._asking import engine_of, state_of
 from trainshed.errors import UsageError
 from trainshed.runs.directory import Runs
 
@@ -25,8 +25,7 @@ def stop(
     found = [Runs.default().find(name) for name in runs]
     told = [run for run in found if not state_of(run).state.is_final]
     for run in told:
-        engine: Any = engine_of(run)
-        engine.stop(run, reason)
+        engine_of(run).stop(run, reason)
     deadline = time.monotonic() + 3600
     while not no_wait and time.monotonic() < deadline and any(not state_of(r).state.is_final for r in told):
         time.sleep(0.1)
@@ -61,8 +60,7 @@ def rm(
     if busy:
         raise UsageError(f"rm: {', '.join(busy)} has not ended", "stop it first with `trainshed stop`")
     for run in found:
-        engine: Any = engine_of(run)
-        engine.forget(run)
+        engine_of(run).forget(run)
         store.remove(run)
     if as_json:
         print_json([run.id for run in found])

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from trainshed.cli.common import state_of
 from trainshed.cli.output import clock, prefix, print_json, print_table, since
+from trainshed.engines._asking import state_of
 from trainshed.errors import TrainshedError
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Kind

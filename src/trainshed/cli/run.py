@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from trainshed import axes
-from trainshed.cli.common import state_of
 from trainshed.cli.output import prefix, print_json, since
+from trainshed.engines._asking import state_of
 from trainshed.errors import UsageError
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind

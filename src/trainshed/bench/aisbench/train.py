@@ -20,12 +20,12 @@ from trainshed.bench.aisbench.job import build_job, entry_of, place
 from trainshed.bench.aisbench.logsync import LogSync
 from trainshed.bench.aisbench.registry import Registry, Version
 from trainshed.bench.aisbench.status import word
+from trainshed.engines._asking import engine_of, state_of
 from trainshed.engines.base import Engine, Request
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.events import Kind
 from trainshed.runs.states import RunState
-from trainshed.runs.summary import Summary, summarise
+from trainshed.runs.summary import Summary
 
 _STOP_SECONDS = 120.0
 _MOST_VERSIONS = 100_000
@@ -105,7 +105,7 @@ def follow(
     logs = LogSync(run, package.log)
     last: RunState | None = None
     while True:
-        summary = state_of(engine, run)
+        summary = state_of(run)
         logs.sync(final=summary.state.is_final)
         if summary.state is not last:
             last = summary.state
@@ -138,7 +138,7 @@ def stop(package: Package, job_id: str = "") -> bool:
     if run is None:
         raise NotFoundError(f"the run of {version.label} is not here any more", "nothing was stopped")
     engine = engine_of(run)
-    before = state_of(engine, run).state
+    before = state_of(run).state
     done = False
     if not before.is_final:
         done = _stop_and_wait(engine, run, "stopped by train_modelarts.py --action stop").state.is_final
@@ -155,25 +155,13 @@ def still_runs(package: Package) -> bool:
     """Whether the newest job of the package goes on without anybody following it."""
     version = Registry().newest_of_package(package.root)
     run = version.directory() if version else None
-    return run is not None and not state_of(engine_of(run), run).state.is_final
-
-
-def engine_of(run: RunDirectory) -> Engine:
-    """The engine a run was submitted to."""
-    for event in run.events():
-        if event.kind is Kind.SUBMITTED:
-            return axes.load("engine", event.data["engine"])  # type: ignore[no-any-return]
-    return axes.load("engine", "local")  # type: ignore[no-any-return]
-
-
-def state_of(engine: Engine, run: RunDirectory) -> Summary:
-    return summarise(run, engine.status(run).alive)
+    return run is not None and not state_of(run).state.is_final
 
 
 def _stop_and_wait(engine: Engine, run: RunDirectory, reason: str) -> Summary:
     engine.stop(run, reason)
     deadline = time.monotonic() + _STOP_SECONDS
-    while not (summary := state_of(engine, run)).state.is_final and time.monotonic() < deadline:
+    while not (summary := state_of(run)).state.is_final and time.monotonic() < deadline:
         time.sleep(0.1)
     return summary
 

@@ -177,11 +177,7 @@ def _summary(folder: Path, result: Any) -> dict[str, Any]:
     """What pages and ranking show of a result; every number as measured, or absent."""
     from trainshed.bench.result import number
 
-    try:
-        system = json.loads((folder / "system.json").read_text("utf-8"))
-        declared = json.loads((folder / "submission.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        system, declared = locals().get("system", {}), {}
+    system, declared = _object(folder / "system.json"), _object(folder / "submission.json")
     return {
         "id": result.id[:200],
         "created": result.created[:40],
@@ -202,8 +198,17 @@ def _summary(folder: Path, result: Any) -> dict[str, Any]:
         "system": str(system.get("system_name", ""))[:100],
         "accelerator": str(system.get("accelerator_model_name", ""))[:100],
         "emulated": _emulated(folder),
-        "division": str(declared.get("division", ""))[:40] if isinstance(declared, dict) else "",
+        "division": str(declared.get("division", ""))[:40],
     }
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A JSON object, empty when there is none: what is missing was already found by the check."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _emulated(folder: Path) -> bool:
