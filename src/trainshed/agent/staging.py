@@ -42,5 +42,6 @@ def copy(source: str, target: str) -> None:
 
     done = store.copy(source, f"{target.rstrip('/')}/", empty_ok=True)
     if not done.complete:
-        lost = ", ".join(f"{problem.name} ({problem.reason})" for problem in done.unrepresentable[:3])
-        raise StagingError(f"{len(done.unrepresentable)} files cannot be stored there: {lost}")
+        left = (*done.unrepresentable, *done.unstable)
+        named = ", ".join(f"{problem.name} ({problem.reason})" for problem in left[:3])
+        raise StagingError(f"{len(left)} of its files did not get there: {named}")
