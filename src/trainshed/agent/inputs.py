@@ -13,14 +13,12 @@ import hashlib
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from trainshed.errors import TrainshedError
+from trainshed.locking import locked
 
 _LOCK_LIMIT = 6 * 3600.0
+"""Seconds one node may take to fetch what others wait for."""
 DEFAULT_LIMIT = 20 << 30
 
 
@@ -44,7 +42,7 @@ class Cache:
         listing = sorted((entry.name, entry.size, entry.etag) for entry in entries)
         slot = self._folder / hashlib.sha256(json.dumps([source, listing]).encode()).hexdigest()[:32]
         self._folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self._folder / f"{slot.name}.lock"):
+        with locked(self._folder / f"{slot.name}.lock", _LOCK_LIMIT, "the input cache"):
             if not _is_whole(slot):
                 self._fill(slot, source, size)
             _link(slot / "tree", Path(target))
@@ -112,19 +110,3 @@ def _link(tree: Path, target: Path) -> None:
         except OSError:
             # Another file system: a copy is as good, only slower.
             shutil.copy2(path, place)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One filler at a time, however many nodes and runs want the same input; bounded."""
-    deadline = time.monotonic() + _LOCK_LIMIT
-    with path.open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise TrainshedError(f"the input cache is held by another run: {path}") from None
-                time.sleep(0.1)
-        yield

@@ -21,6 +21,7 @@ from typing import Any
 
 import trainshed
 from trainshed.errors import NotFoundError, RefusedError
+from trainshed.locking import locked
 from trainshed.store import identities
 from trainshed.store.credentials import Credentials, make, trainshed_home
 from trainshed.store.errors import StoreError
@@ -85,8 +86,7 @@ def ensure_running(home: Path | None = None) -> Endpoint:
         return found
     weed = find_weed()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(place / "start.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(place / "start.lock", 2 * START_SECONDS, "the start of the embedded store"):
         found = _running(home)
         if found:
             return found

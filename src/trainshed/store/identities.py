@@ -6,7 +6,6 @@ external SeaweedFS cluster (`weed s3 -config=…`).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from trainshed import locking
 from trainshed.errors import NotFoundError, UsageError
 
 OWNER = "owner"
@@ -154,8 +154,7 @@ def write_secret(path: Path, text: str) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(folder / "identities.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locking.locked(folder / "identities.lock", 30.0, "the list of the store's users"):
         yield
 
 
