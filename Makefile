@@ -23,7 +23,7 @@ demo: install system
 	@$(BIN)/python scripts/demo.py
 
 check: install
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

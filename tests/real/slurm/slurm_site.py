@@ -9,7 +9,7 @@ from typing import Any
 from slurm_cluster import Cluster
 
 from support import processes_of, until
-from trainshed.cli.common import state_of
+from trainshed.engines._asking import state_of
 from trainshed.engines.base import Request
 from trainshed.engines.slurm.engine import SlurmEngine
 from trainshed.runs.directory import RunDirectory
