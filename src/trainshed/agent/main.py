@@ -167,11 +167,11 @@ class Agent(Watch):
         self._uploads.stop()
         problem = self._save()
         if self._joined and (unsaved := self._joined.finish()):
-            self.run.append(Kind.NOTE, text=unsaved)
+            events.append(self._events, Kind.NOTE, text=unsaved)
         self._phase("upload", began)
         self._meter.stop()
         if problem:
-            self.run.append(Kind.UNSAVED, node=self.node.index, problem=problem)
+            events.append(self._events, Kind.UNSAVED, problem=problem)
             self._fail(Cause.STAGING, problem)
         self._send_quietly({"type": "closed"})
         if self._coordinator:

@@ -15,7 +15,6 @@ from trainshed.cli.output import prefix, print_json, since
 from trainshed.engines._asking import state_of
 from trainshed.errors import UsageError
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.events import Kind
 from trainshed.runs.summary import Summary
 
 Job = Annotated[Path, typer.Argument(help="job.yaml, or the folder that holds it")]
@@ -65,17 +64,18 @@ def submit(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Start a job in the background and print its run id."""
+    """Start a job in the background and print its run id (of an array, all of them)."""
     request = _request(job, shape, param, env, setting, option, emulate, attached=False)
     member = axes.load("engine", engine)
     if dry_run:
         _preview(member, request, as_json)
         return
     started = member.submit(request)
+    every = started.array()
     if as_json:
-        print_json({"id": started.id, "path": str(started.path)})
+        print_json({"id": started.id, "path": str(started.path)} | ({"array": every} if every else {}))
     else:
-        print(started.id)
+        print("\n".join(every or [started.id]))
 
 
 def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> int:
@@ -113,8 +113,7 @@ def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> i
 
 def _ending(run: RunDirectory, summary: Summary, seconds: float) -> str:
     """The last words: the first failure leads, with the failing rank's own."""
-    told = [e for e in run.events() if e.kind in (Kind.UNSAVED, Kind.NOTE)]
-    notes = [text for e in told if (text := e.data.get("problem") or e.data.get("text"))]
+    notes = run.notes()
     failure = summary.outcome.failure if summary.outcome else None
     if failure is None:
         emulated = " (EMULATED on the CPU)" if summary.emulated else ""

@@ -44,20 +44,20 @@ def visible(job: JobSpec) -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Where inputs are kept between runs, for all nodes of this machine or shared file system."""
+    """Where inputs are kept between runs, for all nodes of this machine."""
     folder = home() / "cache" / "inputs"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def writable(job: JobSpec, run: RunDirectory) -> list[str]:
+def writable(job: JobSpec, run: RunDirectory, cache: Path) -> list[str]:
     """What a node writes outside its private folders: the run directory and the outputs' own."""
     targets = [c.target for c in job.outputs if c.target and "://" not in c.target]
     if job.log_url and "://" not in job.log_url:
         targets.append(job.log_url)
     for target in targets:
         Path(target).mkdir(parents=True, exist_ok=True)
-    return [str(run.path), str(cache_folder()), *targets]
+    return [str(run.path), str(cache), *targets]
 
 
 def stop_reason(run: RunDirectory) -> str:

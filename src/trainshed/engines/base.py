@@ -117,17 +117,18 @@ def resolve_secrets(job: JobSpec) -> dict[str, str]:
     return values
 
 
-def store_access(job: JobSpec) -> tuple[dict[str, str], dict[str, str]]:
+def store_access(job: JobSpec, also: str = "") -> tuple[dict[str, str], dict[str, str]]:
     """Variables that lead a job to the object store its URLs name, and the keys, which are secrets.
 
-    Nothing for a job that names no such URL. An embedded store is started if it is the one meant.
+    Nothing for a job that names no such URL (nor `also`, one that its engine needs). An embedded store is
+    started if it is the one meant.
     """
     import re
 
     text = job.model_dump_json(
         include={"code", "command", "parameters", "inputs", "outputs", "log_url", "env"}
     )
-    found = re.search(r"\b(obs|s3)://", text)
+    found = re.search(r"\b(obs|s3)://", f"{also} {text}")
     if found is None:
         return {}, {}
     from trainshed.store import resolve

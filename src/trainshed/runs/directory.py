@@ -61,8 +61,26 @@ class RunDirectory:
     def events(self) -> Iterator[Event]:
         return events.read(self.events_path)
 
+    def node_events_path(self, index: int) -> Path:
+        return self.node(index) / "events.jsonl"
+
     def node_events(self, index: int) -> Iterator[Event]:
-        return events.read(self.node(index) / "events.jsonl")
+        return events.read(self.node_events_path(index))
+
+    def array(self) -> list[str]:
+        """The ids of all runs that were submitted together with this one; none if it was alone."""
+        first = next(self.events(), None)
+        return list(first.data.get("array", ())) if first else []
+
+    def is_unsaved(self, index: int) -> bool:
+        """Whether a node could not save its outputs: the only copy of them is there, and must stay."""
+        return any(event.kind is Kind.UNSAVED for event in self.node_events(index))
+
+    def notes(self) -> list[str]:
+        """What the run and its nodes want their reader to know, in the order of its happening."""
+        every = [*self.events(), *(e for i in self.node_indexes() for e in self.node_events(i))]
+        told = sorted((e for e in every if e.kind in (Kind.UNSAVED, Kind.NOTE)), key=lambda e: e.time)
+        return [text for e in told if (text := e.data.get("problem") or e.data.get("text"))]
 
     def log(self, node: int, process: str) -> Path:
         return self.node(node) / f"{process}.log"

@@ -237,7 +237,7 @@ def main() -> int:
         traceback.print_exc()
         reason = f"the driver cannot go on: {error!r} (see driver.log)"
         outcome = Outcome.of(Failure(Cause.ENGINE, reason, log="driver.log"))
-    if any(event.kind is Kind.UNSAVED for event in run.events()):
+    if any(run.is_unsaved(index) for index in run.node_indexes()):
         run.append(Kind.NOTE, text=f"outputs that could not be saved lie in {task['scratch']}")
     else:
         shutil.rmtree(task["scratch"], ignore_errors=True)

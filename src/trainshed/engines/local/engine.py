@@ -183,7 +183,7 @@ class LocalEngine(Engine):
             "scratch": str(_scratch(run.id)),
             "cache": str(cache_folder()),
             "visible": visible(request.job),
-            "writable": writable(request.job, run),
+            "writable": writable(request.job, run, cache_folder()),
         }
         try:
             with (run.path / "driver.log").open("ab") as log:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainshed.engines.slurm.states import FORMAT, Entry, parse_fields, parse_squeue, parse_state
 from trainshed.errors import RefusedError, TrainshedError
@@ -33,17 +33,23 @@ class Slurm:
         env = {k: v for k, v in os.environ.items() if k in _KEPT or k in ("SLURM_CONF", "SLURM_CLUSTERS")}
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
-    def submit(self, write: Callable[[], str]) -> str:
+    def submit(self, write: Callable[[], str], brought: Mapping[str, str] | None = None) -> str:
         """The job's number; RefusedError with Slurm's own words when it does not take it.
 
         `write` makes the script and whatever the job will find when it starts. It is called
-        while sbatch itself starts up: what both take is then not added up.
+        while sbatch itself starts up: what both take is then not added up. `brought` are variables
+        that Slurm keeps with the job.
         """
         command = ["sbatch", "--parsable", "--export=ALL"]
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
-                command, env=self.environment(), text=True, stdin=pipe, stdout=pipe, stderr=pipe
+                command,
+                env=self.environment() | dict(brought or {}),
+                text=True,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
             )
         except FileNotFoundError:
             raise _not_here(command[0]) from None

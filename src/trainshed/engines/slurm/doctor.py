@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainshed import store
 from trainshed.agent import sandbox
 from trainshed.engines.base import Check
 from trainshed.engines.slurm.client import Slurm
@@ -95,14 +96,7 @@ def _cluster(slurm: Slurm, chosen: Settings) -> Iterator[Check]:
 
 
 def _nodes(chosen: Settings) -> Iterator[Check]:
-    kind = _file_system(home())
-    shared = kind in _SHARED
-    yield Check(
-        "shared home",
-        shared or bool(chosen.profile.home),
-        f"{chosen.profile.home or home()} on {kind}",
-        "" if shared else "runs are read by all nodes: set TRAINSHED_HOME to a folder that they share",
-    )
+    yield _runs(chosen)
     why_not = sandbox.why_not()
     yield Check(
         "isolation",
@@ -116,6 +110,29 @@ def _nodes(chosen: Settings) -> Iterator[Check]:
         bool(tools),
         ", ".join(tools) or "none on this host",
         "" if tools else "only jobs with an image need one: ask for apptainer, podman or pyxis with enroot",
+    )
+
+
+def _runs(chosen: Settings) -> Check:
+    """Where runs lie so that all nodes read them: in a shared folder, or in an object store."""
+    if url := chosen.profile.runs:
+        try:
+            there = store.exists("/".join(url.split("/")[:3]))
+        except TrainshedError as error:
+            return Check("runs", False, f"{url}: {error.message}", error.hint)
+        return Check(
+            "runs", there, url if there else f"{url}: there is no such bucket", "" if there else "make it"
+        )
+    kind = _file_system(home())
+    shared = kind in _SHARED
+    return Check(
+        "shared home",
+        shared or bool(chosen.profile.home),
+        f"{chosen.profile.home or home()} on {kind}",
+        ""
+        if shared
+        else "runs are read by all nodes: set TRAINSHED_HOME to a folder that they share, or "
+        "trainshed profile add slurm runs=s3://BUCKET/runs",
     )
 
 

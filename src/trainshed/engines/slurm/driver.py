@@ -16,13 +16,15 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainshed.agent import sandbox
 from trainshed.agent.handover import Handover
 from trainshed.engines import _driving as driving
-from trainshed.engines.slurm import enter, handed
+from trainshed.engines.slurm import enter, handed, script
+from trainshed.engines.slurm.carried import Carrier
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.order import Facts, Order, Question
 from trainshed.engines.slurm.states import (
@@ -68,6 +70,9 @@ class Driver:
     submission: handed.Submission
     values: dict[str, str]
     slurm: Slurm = field(default_factory=Slurm)
+    carrier: Carrier | None = None
+    """What brings the run to an object store, where nodes share no file system."""
+    access: Mapping[str, str] = field(default_factory=dict)
     _stop: Failure | None = None
     _attempt: int = 0
     _log_from: int = 0
@@ -90,6 +95,8 @@ class Driver:
 
     def is_superseded(self) -> bool:
         """Whether a later start of the same job has taken the run over: Slurm thought this one dead."""
+        if self.carrier and self.carrier.is_superseded:
+            return True
         attempts = [e.data.get("attempt", 1) for e in self.run.events() if e.kind is Kind.ATTEMPT]
         return bool(attempts) and max(attempts) > self._attempt
 
@@ -100,6 +107,8 @@ class Driver:
         self.run.append(Kind.ATTEMPT, attempt=self._attempt, slurm_job=_job_id(), nodes=nodelist)
         step = None
         try:
+            if self.carrier:
+                self.carrier.claim(self._attempt)
             self._check()
             hosts = self.slurm.hosts(nodelist)
             question = self._question(hosts)
@@ -138,7 +147,7 @@ class Driver:
 
     def _plan(self, facts: list[Facts]) -> tuple[Plan, Order]:
         job, profile = self.job, self.submission.settings.profile
-        scratch = Path(profile.scratch or "/tmp") / f"trainshed-{os.getuid()}" / self.run.id  # noqa: S108
+        scratch = script.own_disk(profile.scratch) / self.run.id
         isolation = self._isolation(facts)
         hosts = [
             Host(f.name, f.address, tuple(Device(i, a) for i, a in f.devices), f.first_port) for f in facts
@@ -158,8 +167,14 @@ class Driver:
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
-        visible, writable = tuple(driving.visible(job)), tuple(driving.writable(job, self.run))
-        return planned, Order(isolation, str(scratch), visible, writable, planned.hosts_file)
+        carried = {}
+        if self.carrier:
+            self.carrier.push()
+            carried = {"url": self.carrier.url, **self.access}
+        writable = driving.writable(job, self.run, _cache(scratch))
+        visible = tuple(driving.visible(job))
+        order = Order(isolation, str(scratch), visible, tuple(writable), planned.hosts_file, carried)
+        return planned, order
 
     def _isolation(self, facts: list[Facts]) -> str:
         """One way for all nodes: a plan's paths are the same everywhere."""
@@ -177,7 +192,11 @@ class Driver:
 
     def _handover(self, planned: Plan, order: Order) -> Handover:
         given = Handover(
-            secret=random.token_hex(32), attempt=self._attempt, secrets=self.values, register_limit=ANSWER
+            secret=random.token_hex(32),
+            attempt=self._attempt,
+            secrets=self.values,
+            cache=str(_cache(Path(order.scratch))),
+            register_limit=ANSWER,
         )
         if order.isolation != "container":
             return given
@@ -203,6 +222,9 @@ class Driver:
 
     def _why_stopped(self, stop: Failure) -> Failure:
         """The same signal tells of a stop, of the end of the time limit, and of Slurm taking nodes away."""
+        if self.carrier:
+            with contextlib.suppress(TrainshedError):
+                self.carrier.hear()
         if asked := driving.stop_reason(self.run):
             return Failure(Cause.STOP, asked)
         record, state = self._record()
@@ -216,6 +238,8 @@ class Driver:
             return word
         if self._stop:
             return Outcome.of(self._why_stopped(self._stop))
+        if self.carrier:
+            self.carrier.fetch(_is_record)
         if failure := driving.first_failure(self.run, range(nodes), since):
             return Outcome.of(failure)
         reason = f"the agents ended without a word (srun exited with {code})"
@@ -275,8 +299,19 @@ def _is_soon(stamp: str) -> bool:
         return False
 
 
-def main() -> int:
-    run = RunDirectory(Path(sys.argv[1]))
+def _is_record(name: str) -> bool:
+    """Whether a file is what another node tells of itself."""
+    folder, _, rest = name.partition("/")
+    return folder.startswith("node-") and folder != "node-0" and rest == "events.jsonl"
+
+
+def _cache(scratch: Path) -> Path:
+    """Where a node keeps inputs between runs: on its own disk."""
+    return scratch.parent / "cache"
+
+
+def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str, str] | None = None) -> int:
+    """Bring a run to its end, recorded whatever happens; the job's exit code."""
     if any(event.kind is Kind.FINISHED for event in run.events()):
         return 0
     outcome: Outcome | None
@@ -285,7 +320,8 @@ def main() -> int:
         submission = handed.read(run)
         # The site's variables reach every rank; the job's own win.
         job = job.model_copy(update={"env": submission.settings.profile.env | job.env})
-        driver = Driver(run, job, submission, handed.secrets(run, bool(job.secrets or submission.store)))
+        values = handed.secrets(run, bool(job.secrets or submission.store))
+        driver = Driver(run, job, submission, values, carrier=carrier, access=access or {})
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, driver.on_signal)
         outcome = driver.drive()
@@ -302,4 +338,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(drive(RunDirectory(Path(sys.argv[1]))))

@@ -20,7 +20,7 @@ from trainshed.engines.base import (
     resolve_secrets,
     store_access,
 )
-from trainshed.engines.slurm import doctor, handed, remote, script
+from trainshed.engines.slurm import carried, doctor, handed, remote, script
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
 from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, parse_fields, state_of, waiting_words
@@ -35,6 +35,7 @@ from trainshed.runs.outcome import Outcome
 from trainshed.runs.states import RunState
 from trainshed.runs.summary import summarise
 from trainshed.spec.load import dump_job
+from trainshed.store.errors import StoreError
 
 _FRESH = 2.0
 """Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
@@ -55,7 +56,7 @@ class SlurmEngine(Engine):
     def preview(self, request: Request) -> Preview:
         chosen = self._settings(request)
         name = f"{request.job.name}-preview"
-        runs = _paths(str(home() / "runs" / name), chosen.array or 1)
+        runs = _paths(_place(chosen, name), chosen.array or 1)
         text = script.render(request.job, chosen, runs, _home(chosen), "", request.emulated)
         return Preview(_preview_plan(request, chosen, name), text)
 
@@ -71,6 +72,8 @@ class SlurmEngine(Engine):
         if remote.is_mirror(run):
             return remote.status(run)
         try:
+            if carried.is_carried(run):
+                carried.pull(run)
             entry = self._entry(run)
             if entry is None:
                 entry = self._entry(run, fresh=True)
@@ -83,9 +86,9 @@ class SlurmEngine(Engine):
             state = entry.state.value if entry else ""
             if job:
                 state = Slurm(_conf(run)).accounted(job) or state
-        except SlurmError as error:
+        except (SlurmError, StoreError) as error:
             # Not to be reached is not the same as gone.
-            return Status(alive=True, waiting=f"its state in Slurm is not known now: {error.message}")
+            return Status(alive=True, waiting=f"its state is not known now: {error.message}")
         if state and not state_of(state).is_over:
             return Status(alive=True)
         if not state and _writes(run):
@@ -100,6 +103,8 @@ class SlurmEngine(Engine):
             remote.stop(run, reason)
             return
         again = bool(driving.stop_reason(run))
+        if carried.is_carried(run):
+            carried.ask_to_stop(run, reason)
         run.append(Kind.STOP_REQUESTED, reason=reason)
         entry = self._entry(run, fresh=True)
         if entry is None or entry.state.is_over:
@@ -118,14 +123,17 @@ class SlurmEngine(Engine):
     def forget(self, run: RunDirectory) -> None:
         if remote.is_mirror(run):
             remote.forget(run)
-        else:
-            handed.forget(run)
+            return
+        if carried.is_carried(run):
+            carried.forget(run)
+        handed.forget(run)
 
     def submit_here(self, request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
         """Make the run directories and hand the job to Slurm; refused, nothing is left behind."""
         dependency = self._dependency(chosen.dependency)
-        store, keys = store_access(request.job)
+        store, keys = store_access(request.job, chosen.profile.runs or "")
         values = keys | values
+        url = chosen.profile.runs
         runs: list[RunDirectory] = []
 
         def write() -> str:
@@ -135,15 +143,20 @@ class SlurmEngine(Engine):
             )
             text = dump_job(request.job)
             for run in runs:
-                self._write(run, request, submission, text, values, runs)
-            paths = [str(run.path) for run in runs]
+                if url:
+                    text = dump_job(carried.begin(run, f"{url}/{run.id}", request.job))
+                self._write(run, request, submission, text, {} if url else values, runs)
+                if url:
+                    carried.publish(run)
+            paths = [_place(chosen, run.id) for run in runs]
             return script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
 
         try:
-            job = Slurm(chosen.profile.slurm_conf).submit(write)
+            brought = carried.hand(values, url) if url else {}
+            job = Slurm(chosen.profile.slurm_conf).submit(write, brought)
         except BaseException:
             for run in runs:
-                handed.forget(run)
+                self.forget(run)
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
         for index, run in enumerate(runs):
@@ -158,6 +171,8 @@ class SlurmEngine(Engine):
 
     def _settings(self, request: Request) -> Settings:
         chosen = settings(as_options(request.options, OPTIONS))
+        if request.attached and chosen.array:
+            raise UsageError("option array: a run in the foreground is one run", "use `trainshed submit`")
         if request.job.image and not chosen.profile.container:
             raise RefusedError(
                 f"image {request.job.image!r}: how this cluster runs containers is not known",
@@ -233,6 +248,7 @@ def _requeued(run: RunDirectory, job: str) -> None:
     waits = state_of(record.get("JobState", "")).is_waiting
     if waits and int(record.get("Restarts") or 0) >= told[-1].data["attempt"]:
         run.append(Kind.PENDING, reason=REQUEUED)
+        _published(run)
 
 
 def _close(run: RunDirectory, state: str, reason: str) -> None:
@@ -245,6 +261,13 @@ def _close(run: RunDirectory, state: str, reason: str) -> None:
         told = Outcome.of(failure_of(state, asked, reason))
     handed.forget(run)
     driving.record_end(run, told)
+    _published(run)
+
+
+def _published(run: RunDirectory) -> None:
+    """No driver lives that would carry what was just recorded here."""
+    if carried.is_carried(run):
+        carried.publish(run)
 
 
 def _recorded(run: RunDirectory) -> str:
@@ -263,9 +286,17 @@ def _home(chosen: Settings) -> script.Home:
     profile = chosen.profile
     return script.Home(
         python=profile.python or sys.executable,
-        folder=profile.home or str(home()),
+        folder=profile.home or str(script.own_disk(profile.scratch) / "home" if profile.runs else home()),
         environments=profile.environments or str(environments_directory()),
+        runs=profile.runs or "",
     )
+
+
+def _place(chosen: Settings, name: str) -> str:
+    """Where the driver of a run of that name has its run directory."""
+    if chosen.profile.runs:
+        return str(script.own_disk(chosen.profile.scratch) / "carried" / name)
+    return str(home() / "runs" / name)
 
 
 def _create(name: str, count: int) -> list[RunDirectory]:
@@ -294,7 +325,7 @@ def _preview_plan(request: Request, chosen: Settings, name: str) -> Plan:
     site = Site(
         python="python" if chosen.profile.login else driving.python_of(request.job),
         search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
-        scratch=f"{chosen.profile.scratch or '/tmp'}/trainshed-{os.getuid()}/{name}",  # noqa: S108
+        scratch=str(script.own_disk(chosen.profile.scratch) / name),
         library=str(driving.LIBRARY),
         isolated=chosen.profile.isolation != "plain",
         cpus=wanted.devices * chosen.profile.cpus_per_device,

@@ -32,10 +32,15 @@ class Submission(BaseModel):
 
 def write(run: RunDirectory, submission: Submission, values: dict[str, str]) -> None:
     run.write(_FILE, submission.model_dump_json(exclude_defaults=True))
-    if not values:
-        return
+    if values:
+        keep(run, values)
+
+
+def keep(run: RunDirectory, values: dict[str, str]) -> None:
+    """Secrets, for the driver on this file system."""
     path = _secrets(run)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # of a start that was killed
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as stream:
         json.dump(values, stream)

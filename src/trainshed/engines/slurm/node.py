@@ -19,14 +19,18 @@ import socket
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from trainshed.agent import devices as machine
 from trainshed.agent import sandbox
 from trainshed.engines import _leases as leases
+from trainshed.engines.slurm import carried
 from trainshed.engines.slurm.order import Facts, Order, Question
+from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, node_from_json
 from trainshed.plan.topology import Device
+from trainshed.runs import events
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
 from trainshed.spec.kinds import DeviceKind
@@ -56,15 +60,47 @@ def main() -> int:
     if not line:
         return 3
     order = Order.from_line(line)
+    try:
+        if order.carried:
+            return _carried(run, index, order)
+        return _work(run, index, order)
+    finally:
+        if lease:
+            lease.close()
+
+
+def _carried(run: RunDirectory, index: int, order: Order) -> int:
+    """The node's part of a run that lies in an object store: fetched, worked on, carried back."""
+    url = order.carried["url"]
+    here = carried.hosted(run, index, Path(order.scratch))
+    if index == 0:
+        return _work(here, index, order)  # the driver carries it
+    carrier = carried.Carrier(here, url, carried.access_of(url, order.carried), index)
+    carrier.fetch(lambda name: name == "plan.json" or name.startswith(f"node-{index}/"))
+    carrier.start()
+    writable = tuple(str(here.path) if path == str(run.path) else path for path in order.writable)
+    try:
+        code = _work(here, index, replace(order, writable=writable))
+        carrier.finish()
+    except (TrainshedError, OSError) as error:
+        print(f"node {index}: its part of the run was not carried to {url}: {error}", file=sys.stderr)
+        print(f"node {index}: it lies in {here.path}", file=sys.stderr, flush=True)
+        return 1
+    shutil.rmtree(here.path, ignore_errors=True)
+    return code
+
+
+def _work(run: RunDirectory, index: int, order: Order) -> int:
+    """The agent, from its start to the clearing of its scratch folder."""
     node = node_from_json(run.plan_json()["nodes"][index])
     try:
         return _agent(run, node, order)
     finally:
-        if lease:
-            lease.close()
-        if _unsaved(run, index):
+        if run.is_unsaved(index):
             where = f"{Path(order.scratch) / f'node-{index}'} of {node.name}"
-            run.append(Kind.NOTE, text=f"outputs that could not be saved lie in {where}")
+            events.append(
+                run.node_events_path(index), Kind.NOTE, text=f"outputs that could not be saved lie in {where}"
+            )
         else:
             shutil.rmtree(Path(order.scratch) / f"node-{index}", ignore_errors=True)
             with contextlib.suppress(OSError):
@@ -131,7 +167,9 @@ def _interface_address(name: str) -> str:
 def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     """Start the agent, enclosed where that works, and wait for it."""
     scratch = Path(order.scratch) / f"node-{node.index}"
-    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    carried.own_folder(scratch.parent.parent)
+    carried.own_folder(scratch)
+    (scratch.parent.parent / "cache").mkdir(exist_ok=True)
     argv = [sys.executable, "-m", "trainshed.agent.main", "--run", str(run.path), "--node", str(node.index)]
     with open(os.devnull, "wb") as nowhere:
         if order.isolation == "sandbox":
@@ -185,11 +223,6 @@ def _read_line(limit: float) -> bytes:
             return b""
         line += piece
     return line
-
-
-def _unsaved(run: RunDirectory, index: int) -> bool:
-    """Whether outputs could not be saved: then the only copy of them is on this node, and stays."""
-    return any(e.kind is Kind.UNSAVED and e.data.get("node") == index for e in run.events())
 
 
 def _prepare() -> None:

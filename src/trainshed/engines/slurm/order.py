@@ -8,7 +8,7 @@ anywhere and the end of the pipe tells agents that the driver is gone.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -67,6 +67,8 @@ class Order:
     visible: tuple[str, ...]
     writable: tuple[str, ...]
     hosts: str
+    carried: dict[str, str] = field(default_factory=dict)
+    """Where the run lies in an object store (`url`) and the variables that lead there; empty: it is in a folder."""
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

@@ -53,6 +53,11 @@ class Profile(BaseModel):
         None, description="a Python with Trainshed, as nodes (and the login node) see it"
     )
     home: str | None = Field(None, description="Trainshed's folder there, on the shared file system")
+    runs: str | None = Field(
+        None,
+        pattern=r"^(s3|obs)://[A-Za-z0-9._/-]+[A-Za-z0-9]$",
+        description="where runs lie in an object store (s3://bucket/runs), if nodes share no file system",
+    )
     slurm_conf: str | None = Field(None, description="SLURM_CONF, where it is not the usual one")
     partition: str | None = Field(None, pattern=_WORD, description="where jobs go")
     account: str | None = Field(None, pattern=_WORD, description="what they are charged to")

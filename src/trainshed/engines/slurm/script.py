@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainshed.engines.slurm.profile import Settings
 from trainshed.spec.job import JobSpec
@@ -24,6 +26,8 @@ class Home:
     python: str
     folder: str
     environments: str
+    runs: str = ""
+    """The URL below which runs lie in an object store; empty: in a folder that nodes share."""
 
 
 def render(
@@ -31,19 +35,29 @@ def render(
 ) -> str:
     """The script for one run, or for an array with one run directory for each task."""
     lines = ["#!/bin/bash"]
-    lines += [f"#SBATCH {option}" for option in options(job, settings, runs, dependency, emulate)]
+    asked = options(job, settings, runs, dependency, emulate, carried=bool(where.runs))
+    lines += [f"#SBATCH {option}" for option in asked]
     lines += ["", *_environment(settings, where)]
     if len(runs) == 1:
         lines.append(f"run={shlex.quote(runs[0])}")
     else:
         lines.append(f'run={shlex.quote(common(runs))}."$SLURM_ARRAY_TASK_ID"')
     # exec: the driver takes the shell's place, so that Slurm's signals reach it.
-    lines.append(f'exec {shlex.quote(where.python)} -m trainshed.engines.slurm.driver "$run"')
+    python = f"exec {shlex.quote(where.python)} -m trainshed.engines.slurm"
+    if where.runs:
+        lines.append(f'{python}.carried {shlex.quote(where.runs)} "$run"')
+    else:
+        lines.append(f'{python}.driver "$run"')
     return "\n".join(lines) + "\n"
 
 
 def options(
-    job: JobSpec, settings: Settings, runs: Sequence[str], dependency: str, emulate: bool
+    job: JobSpec,
+    settings: Settings,
+    runs: Sequence[str],
+    dependency: str,
+    emulate: bool,
+    carried: bool = False,
 ) -> list[str]:
     """The options of sbatch, one each."""
     profile, wanted = settings.profile, job.resources
@@ -69,13 +83,23 @@ def options(
     if profile.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if profile.requeue else "--no-requeue")
-    found += ["--open-mode=append", f"--output={pattern}/slurm.log"]
+    found += ["--open-mode=append", f"--output={carried_log(pattern) if carried else f'{pattern}/slurm.log'}"]
     if dependency:
         found += [f"--dependency={dependency}", "--kill-on-invalid-dep=yes"]
     if len(runs) > 1:
         most = f"%{settings.at_once}" if settings.at_once else ""
         found.append(f"--array=0-{len(runs) - 1}{most}")
     return [*found, *profile.sbatch]
+
+
+def carried_log(run: str) -> Path:
+    """Slurm's own log of a run that a node only visits: it must lie in a folder that exists before the job."""
+    return Path(run).parents[2] / f"trainshed-{Path(run).name}.slurm.log"
+
+
+def own_disk(scratch: str | None) -> Path:
+    """This user's folder on each node's own disk."""
+    return Path(scratch or "/tmp") / f"trainshed-{os.getuid()}"  # noqa: S108
 
 
 def time_limit(job: JobSpec, settings: Settings) -> int | None:
