@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,3 +20,21 @@ def shed(tmp_path: Path) -> Shed:
     home = tmp_path / "home"
     home.mkdir()
     return Shed(home)
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """A tiny image made of Debian's static busybox; the test is skipped, with the command, without podman."""
+    tool = shutil.which("podman")
+    if tool is None or not Path("/bin/busybox").exists():
+        pytest.skip("apt-get install podman busybox-static")
+    name = "localhost/trainshed-busybox:1"
+    if subprocess.run([tool, "image", "exists", name]).returncode != 0:
+        script = (
+            "d=$(mktemp -d) && mkdir -p $d/bin $d/etc $d/tmp && cp /bin/busybox $d/bin/ && "
+            "printf '#!/bin/busybox sh\\nexec /bin/busybox sh \"$@\"\\n' > $d/bin/bash && chmod +x $d/bin/bash && "
+            "for n in sh cat hostname sleep env ls echo; do ln -s busybox $d/bin/$n; done && "
+            f"tar -C $d -c . | {tool} import - {name} && rm -r $d"
+        )
+        subprocess.run(["bash", "-c", script], check=True, capture_output=True)
+    return name

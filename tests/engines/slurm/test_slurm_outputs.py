@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
+
 import pytest
 
 from trainshed.engines.slurm import enter
@@ -118,7 +121,8 @@ MOUNTS = [("/scratch/node-0/tmp", "/tmp"), ("/runs/r", "/runs/r")]
     [
         (
             "podman",
-            "podman run --rm --init --network=host --ipc=host -v /scratch/node-0/tmp:/tmp -v /runs/r:/runs/r "
+            "podman run --rm --network=host --ipc=host --label trainshed=r/0 --ulimit=nofile=512:512 "
+            "--ulimit=nproc=32768:32768 -v /scratch/node-0/tmp:/tmp -v /runs/r:/runs/r "
             "-w /job/code -e KEY -e RANK lab/torch:2 python train.py --epochs=3",
         ),
         (
@@ -139,11 +143,18 @@ MOUNTS = [("/scratch/node-0/tmp", "/tmp"), ("/runs/r", "/runs/r")]
         ),
     ],
 )
-def test_each_container_tool_gets_its_own_command_line(tool: str, expected: str) -> None:
-    found = enter.command(tool, MOUNTS, WORDS, {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3"})
+def test_each_container_tool_gets_its_own_command_line(
+    tool: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_NOFILE: 512, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    found = enter.command(
+        tool, "trainshed=r/0", MOUNTS, WORDS, {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3"}
+    )
     assert " ".join(found) == expected
 
 
 def test_a_tool_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(ValueError, match="lxc"):
-        enter.command("lxc", MOUNTS, WORDS)
+        enter.command("lxc", "trainshed=r/0", MOUNTS, WORDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -153,24 +152,6 @@ def test_the_same_job_trains_in_every_shape_and_the_ranks_really_talk(
     (result,) = (shed.home / "runs").glob("*/outputs/**/result.json")
     found = json.loads(result.read_text())
     assert found["accuracy"] >= found["target"] and found["ranks"] == size and found["throughput"] > 0
-
-
-@pytest.fixture(scope="module")
-def image() -> str:
-    """A tiny image made of Debian's static busybox; the test is skipped, with the command, without podman."""
-    tool = shutil.which("podman")
-    if tool is None or not Path("/bin/busybox").exists():
-        pytest.skip("apt-get install podman busybox-static")
-    name = "localhost/trainshed-busybox:1"
-    if subprocess.run([tool, "image", "exists", name]).returncode != 0:
-        script = (
-            "d=$(mktemp -d) && mkdir -p $d/bin $d/etc $d/tmp && cp /bin/busybox $d/bin/ && "
-            "printf '#!/bin/busybox sh\\nexec /bin/busybox sh \"$@\"\\n' > $d/bin/bash && chmod +x $d/bin/bash && "
-            "for n in sh cat hostname sleep env ls echo; do ln -s busybox $d/bin/$n; done && "
-            f"tar -C $d -c . | {tool} import - {name} && rm -r $d"
-        )
-        subprocess.run(["bash", "-c", script], check=True, capture_output=True)
-    return name
 
 
 def test_a_job_with_an_image_runs_in_it(shed: Shed, image: str) -> None:

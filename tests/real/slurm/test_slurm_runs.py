@@ -297,3 +297,27 @@ def test_two_hundred_jobs_submitted_at_once_all_have_a_true_state(site: Site) ->
     until(lambda: all(site.state(run).state.is_final for run in runs), 90, "an end of each")
     ends = {site.state(run).state for run in runs}
     assert ends == {RunState.SUCCEEDED, RunState.STOPPED}
+
+
+def test_a_job_with_an_image_runs_in_it_on_every_node(site: Site, image: str) -> None:
+    script = "hostname; ls /usr 2>&1; echo $MARK $TRAINSHED_RANK; echo made > $TRAINSHED_OUTPUT_DIR/file"
+    fields = {"entry": None, "command": script, "image": image, "env": {"MARK": "marked"}}
+    run = site.submit(site.job("", outputs=[{"name": "out"}], **fields), container="podman")
+    ended = site.wait(run)
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    for index in (0, 1):
+        text = (run.node(index) / f"node-{index}.log").read_text()
+        assert "marked" in text and "No such file" in text
+        assert (run.path / f"outputs/node-{index}/out/file").read_text() == "made\n"
+
+
+def test_nothing_of_an_image_job_is_left_when_it_is_stopped(site: Site, image: str) -> None:
+    job = site.job("", entry=None, command="echo working; sleep 300", image=image, grace=1)
+    run = site.submit(job, container="podman")
+    until(lambda: any("working" in p.read_text() for p in run.path.glob("node-*/node-*.log")), 60)
+    site.engine.stop(run, "enough")
+    assert site.wait(run).state is RunState.STOPPED
+    listed = subprocess.run(
+        ["podman", "ps", "-a", "--format", "{{.Labels}}"], capture_output=True, text=True, check=True
+    )
+    assert run.id not in listed.stdout

@@ -24,8 +24,8 @@ from typing import Any
 
 from trainshed.agent import processes, sandbox
 from trainshed.agent.handover import Handover
+from trainshed.engines import _containers as containers
 from trainshed.engines._driving import coordinators_word, first_failure, record_end
-from trainshed.engines.local import container
 from trainshed.plan.model import NodePlan, Plan
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
@@ -105,8 +105,7 @@ class Driver:
             )
             argv = sandbox.enclose(node, shown, argv, info_write)
         elif isolation == "container":
-            entered = container.prefix(self.plan, node, scratch, self.run.path, hosts)
-            given = replace(given, prefix=entered, root=str(scratch))
+            given = replace(given, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
         with (self.run.node(node.index) / "agent.log").open("ab") as log:
             process = subprocess.Popen(
                 argv,
@@ -152,6 +151,16 @@ class Driver:
                     _kill(agent.inner or agent.process.pid)
         selector.close()
 
+    def _entrance(self, node: NodePlan, scratch: Path, hosts: Path) -> tuple[str, ...]:
+        """What stands before a process' own command line. The variables' names follow when it is started."""
+        mounts = [(str(hosts), "/etc/hosts:ro"), (containers.PACKAGE, f"{containers.PACKAGE}:ro")]
+        mounts.append((str(self.run.path), str(self.run.path)))
+        for seen, folder in node.private:
+            (scratch / folder).mkdir(parents=True, exist_ok=True)
+            mounts.append((str(scratch / folder), seen))
+        label = containers.label_of(self.plan.run, node.index)
+        return (*containers.start(containers.tool() or "podman", label, mounts), "--hostname", node.name[:63])
+
     def _bury(self, agent: _Agent) -> None:
         agent.process.wait()
         os.close(agent.handle)
@@ -162,7 +171,7 @@ class Driver:
         # and bubblewrap's own child when bubblewrap is killed before it has told of it.
         processes.kill_strays({item.process.pid for item in self._agents})
         if self.task["isolation"] == "container":
-            container.remove(self.plan, agent.node)
+            containers.remove(containers.label_of(self.plan.run, agent.node.index))
         with contextlib.suppress(BrokenPipeError, OSError):
             assert agent.process.stdin is not None
             agent.process.stdin.close()

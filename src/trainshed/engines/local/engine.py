@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainshed.agent import devices as machine
 from trainshed.agent import sandbox
+from trainshed.engines import _containers as containers
 from trainshed.engines import _leases as leases
 from trainshed.engines._driving import LIBRARY, cache_folder, python_of, visible, writable
 from trainshed.engines.base import (
@@ -31,7 +32,6 @@ from trainshed.engines.base import (
     resolve_secrets,
     store_access,
 )
-from trainshed.engines.local import container
 from trainshed.errors import RefusedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
@@ -93,7 +93,7 @@ class LocalEngine(Engine):
         for kind in DeviceKind:
             seen = machine.find(kind)
             found.append(Check(f"{kind.value} devices", bool(seen.devices), _count(seen), ""))
-        tool = container.tool()
+        tool = containers.tool()
         remedy = "apt-get install podman, for jobs with an image"
         found.append(
             Check("containers", tool is not None, tool or "neither podman nor docker", "" if tool else remedy)
@@ -142,7 +142,7 @@ class LocalEngine(Engine):
     def _isolation(self, request: Request) -> str:
         wanted = as_options(request.options, _OPTIONS).get("isolation", "auto")
         if request.job.image:
-            if container.tool() is None:
+            if containers.tool() is None:
                 raise RefusedError(
                     f"image {request.job.image!r} needs podman or docker", "apt-get install podman"
                 )

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from trainshed.agent import sandbox
 from trainshed.agent.handover import Handover
+from trainshed.engines import _containers as containers
 from trainshed.engines import _driving as driving
 from trainshed.engines.slurm import enter, handed, script
 from trainshed.engines.slurm.carried import Carrier
@@ -202,9 +203,11 @@ class Driver:
             return given
         node = f"{order.scratch}/node-{{node}}"
         mounts = [(f"{node}/{folder}", seen) for seen, folder in planned.nodes[0].private]
-        mounts += [(path, path) for path in order.writable]
+        mounts += [(path, path) for path in (*order.writable, containers.PACKAGE)]
+        mounts.append((f"{node}/hosts", "/etc/hosts"))
         tool = self.submission.settings.profile.container or "podman"
-        return replace(given, prefix=enter.prefix(sys.executable, tool, mounts), root=node)
+        label = containers.label_of(self.run.id, "{node}")
+        return replace(given, prefix=enter.prefix(sys.executable, tool, label, mounts), root=node)
 
     def _watch(self, step: Step, grace: float) -> int:
         """Until all agents have ended; a stop is passed on once, and has an end."""

@@ -1,8 +1,8 @@
 """How one process of a node enters the job's image, for each container tool a cluster may have.
 
 The agent stays outside and puts this module before a process' command line:
-`enter TOOL MOUNTS -w DIR -e NAME … IMAGE COMMAND …`. Values of variables are
-inherited, never written on a command line.
+`enter TOOL LABEL MOUNTS -w DIR -e NAME … IMAGE COMMAND …`. Values of variables
+are inherited, never written on a command line.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from trainshed.engines import _containers as containers
+
 Mounts = Sequence[tuple[str, str]]
 
 
-def prefix(python: str, tool: str, mounts: Mounts) -> tuple[str, ...]:
+def prefix(python: str, tool: str, label: str, mounts: Mounts) -> tuple[str, ...]:
     """What stands before a process' own words; `{node}` in a path becomes the node's number."""
-    return (python, "-m", "trainshed.engines.slurm.enter", tool, json.dumps([list(pair) for pair in mounts]))
+    pairs = json.dumps([list(pair) for pair in mounts])
+    return (python, "-m", "trainshed.engines.slurm.enter", tool, label, pairs)
 
 
 def command(
-    tool: str, mounts: Mounts, words: Sequence[str], slurm: Mapping[str, str] | None = None
+    tool: str, label: str, mounts: Mounts, words: Sequence[str], slurm: Mapping[str, str] | None = None
 ) -> list[str]:
     """The tool's own command line for `-w DIR -e NAME … IMAGE COMMAND …`."""
     folder, names, image, argv = _parse(words)
     bound = [f"{source}:{target}" for source, target in mounts]
     if tool == "podman":
         variables = [word for name in names for word in ("-e", name)]
-        volumes = [word for pair in bound for word in ("-v", pair)]
-        start = ["podman", "run", "--rm", "--init", "--network=host", "--ipc=host"]
-        return [*start, *volumes, "-w", folder, *variables, image, *argv]
+        return [*containers.start("podman", label, mounts), "-w", folder, *variables, image, *argv]
     if tool == "apptainer":
         return [
             "apptainer",
@@ -67,8 +68,8 @@ def _parse(words: Sequence[str]) -> tuple[str, list[str], str, list[str]]:
 
 
 def main() -> None:
-    mounts = [(source, target) for source, target in json.loads(sys.argv[2])]
-    argv = command(sys.argv[1], mounts, sys.argv[3:], os.environ)
+    mounts = [(source, target) for source, target in json.loads(sys.argv[3])]
+    argv = command(sys.argv[1], sys.argv[2], mounts, sys.argv[4:], os.environ)
     os.execvp(argv[0], argv)  # noqa: S606 (a list, and no shell)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from trainshed.agent import devices as machine
 from trainshed.agent import sandbox
+from trainshed.engines import _containers as containers
 from trainshed.engines import _leases as leases
 from trainshed.engines.slurm import carried
 from trainshed.engines.slurm.order import Facts, Order, Question
@@ -172,9 +173,9 @@ def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     (scratch.parent.parent / "cache").mkdir(exist_ok=True)
     argv = [sys.executable, "-m", "trainshed.agent.main", "--run", str(run.path), "--node", str(node.index)]
     with open(os.devnull, "wb") as nowhere:
+        hosts = scratch / "hosts"
+        hosts.write_text(order.hosts)
         if order.isolation == "sandbox":
-            hosts = scratch / "hosts"
-            hosts.write_text(order.hosts)
             shown = sandbox.Enclosure(hosts, scratch, order.visible, order.writable)
             argv = sandbox.enclose(node, shown, argv, nowhere.fileno())
             argv.insert(1, "--die-with-parent")
@@ -202,6 +203,8 @@ def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
     code = process.wait()
+    if order.isolation == "container":
+        containers.remove(containers.label_of(run.id, node.index))
     return code if code >= 0 else 128 - code
 
 
