@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from trainshed.store.errors import CopyError, ObjectNotFoundError, StoreError
 from trainshed.store.local import Root
 from trainshed.store.location import Location, parse_url
 from trainshed.store.names import Names
-from trainshed.store.pool import Pool
+from trainshed.store.pool import Later, Pool
 from trainshed.store.s3 import Client, Patience
 from trainshed.store.same import SAME_CLOCK, SKEW, is_same
 from trainshed.store.sides import LocalReader, LocalWriter, RemoteReader, RemoteWriter
@@ -175,9 +176,14 @@ class _Job:
                     size = self._single_size
                     self._plan(pool, transfer, Entry(name, size), out_name, have)
                 else:
-                    have = self._destination()
+                    # Both ends are listed at the same time.
+                    there = Later(self._destination)
+                    entries = reader.entries()
+                    early = list(_while(lambda: not there.is_done, entries))
+                    have = there.get()
+                    found = itertools.chain(early, entries)
                     names = self._plan_tree(
-                        pool, transfer, reader, have, force=force, only=only, delete=delete
+                        pool, transfer, reader, found, have, force=force, only=only, delete=delete
                     )
                     if not names and self.source.is_remote and not empty_ok:
                         self._require_something()
@@ -276,6 +282,7 @@ class _Job:
         pool: Pool,
         transfer: Transfer,
         reader: LocalReader | RemoteReader,
+        entries: Iterable[Entry | Problem],
         have: dict[str, Entry],
         *,
         force: bool,
@@ -284,7 +291,7 @@ class _Job:
     ) -> Names:
         names = Names(self._root.path if self._root else "")
         late = []
-        for item in reader.entries():
+        for item in entries:
             if pool.error:
                 break
             if isinstance(item, Problem):
@@ -397,3 +404,12 @@ class _Job:
             code=error.code if known and isinstance(error, StoreError) else "",
             summary=summary,
         )
+
+
+def _while(goes_on: Callable[[], bool], items: Iterator[Entry | Problem]) -> Iterator[Entry | Problem]:
+    """Items for as long as the condition holds: the next one is asked for only then."""
+    while goes_on():
+        try:
+            yield next(items)
+        except StopIteration:
+            return

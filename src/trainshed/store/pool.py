@@ -10,11 +10,40 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
+T = TypeVar("T")
 START, LEAST, MOST, HEAVY = 16, 2, 64, 8
 TICK = 0.2
 BACKLOG = 512
 FILE_WORTH = 64 * 1024  # a small file costs about as much as this many bytes of a large one
+
+
+class Later(Generic[T]):
+    """A call under way on a thread of its own."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._value: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        try:
+            self._value.append(call())
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def get(self) -> T:
+        """Its value, or its error."""
+        self._thread.join()
+        if self._error:
+            raise self._error
+        return self._value[0]
 
 
 class Pool:

@@ -27,6 +27,7 @@ from trainshed.store.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from trainshed.store.pool import Later
 from trainshed.store.signing import Signer, encode_path, encode_query
 from trainshed.store.wire import Address, Answer, Connection, WireError
 
@@ -141,23 +142,30 @@ class Client:
         self, bucket: str, prefix: str, *, delimiter: str = "", limit: int = 0
     ) -> Iterator[xml.Listed]:
         """Objects (and with a delimiter, prefixes) in the store's order, page by page."""
-        token = ""
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
+        if delimiter:
+            query["delimiter"] = delimiter
+        if limit:
+            query["max-keys"] = str(min(limit, 1000))
+
+        def page(token: str) -> bytes:
+            more = {"continuation-token": token} if token else {}
+            return self.request("GET", bucket, "", query={**query, **more}).body
+
+        body = page("")
         seen = 0
         while True:
-            query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
-            if delimiter:
-                query["delimiter"] = delimiter
-            if token:
-                query["continuation-token"] = token
-            if limit:
-                query["max-keys"] = str(min(limit - seen, 1000))
-            page = xml.read_listing(self.request("GET", bucket, "", query=query).body)
-            for item in page.items:
+            token = xml.next_token(body)
+            # The store works on the next page while this one is read.
+            following = Later(lambda token=token: page(token)) if token and not limit else None  # type: ignore[misc]
+            for item in xml.read_listing(body):
                 seen += 1
                 yield item
-            if not page.next_token or (limit and seen >= limit):
+                if seen == limit:
+                    return
+            if not token:
                 return
-            token = page.next_token
+            body = following.get() if following else page(token)
 
     def delete(self, bucket: str, key: str) -> None:
         self.request("DELETE", bucket, key)

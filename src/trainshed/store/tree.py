@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trainshed.store.location import MAX_KEY_BYTES
 from trainshed.store.s3 import Client
@@ -21,8 +22,7 @@ MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file, object or (empty) directory of a tree. `name` is relative; a directory's has no final slash."""
 
     name: str

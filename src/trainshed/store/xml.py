@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import calendar
 import re
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -20,8 +21,7 @@ _FIELD = {
 }
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """One line of a listing: an object, or with a delimiter a common prefix."""
 
     key: str
@@ -29,12 +29,6 @@ class Listed:
     etag: str = ""
     modified: float = 0.0
     is_prefix: bool = False
-
-
-@dataclass(frozen=True)
-class Page:
-    items: list[Listed]
-    next_token: str
 
 
 def plain(text: str) -> str:
@@ -54,9 +48,16 @@ def texts(body: bytes, tag: str) -> list[str]:
     return [plain(found) for found in pattern.findall(body.decode("utf-8", "replace"))]
 
 
-def read_listing(body: bytes) -> Page:
+def read_listing(body: bytes) -> list[Listed]:
     text = body.decode("utf-8", "surrogateescape")
     decode = unquote_plus if "<EncodingType>url</EncodingType>" in text else (lambda key: key)
+    count = text.count("<Contents>")
+    columns = [_FIELD[name].findall(text) for name in ("Key", "Size", "ETag", "LastModified")]
+    if "<CommonPrefixes>" not in text and all(len(column) == count for column in columns):
+        return [
+            Listed(decode(plain(key)), int(size), _etag(etag), timestamp(modified))
+            for key, size, etag, modified in zip(*columns)  # noqa: B905 (Python 3.7 has no strict)
+        ]
     items = []
     for kind, inner in _ITEM.findall(text):
         if kind == "CommonPrefixes":
@@ -66,11 +67,22 @@ def read_listing(body: bytes) -> Page:
             Listed(
                 decode(_field(inner, "Key")),
                 int(_field(inner, "Size") or 0),
-                _field(inner, "ETag").strip('"').lower(),
+                _etag(_field(inner, "ETag")),
                 timestamp(_field(inner, "LastModified")),
             )
         )
-    return Page(items, next(iter(texts(body, "NextContinuationToken")), ""))
+    return items
+
+
+def next_token(body: bytes) -> str:
+    """Where the next page begins, without reading this one."""
+    return next(iter(texts(body, "NextContinuationToken")), "")
+
+
+def _etag(text: str) -> str:
+    if text.startswith("&#34;") and text.endswith("&#34;"):
+        return text[5:-5].lower()
+    return plain(text).strip('"').lower()
 
 
 def _field(inner: str, name: str) -> str:
@@ -78,6 +90,7 @@ def _field(inner: str, name: str) -> str:
     return plain(found.group(1)) if found else ""
 
 
+@lru_cache(maxsize=4096)
 def timestamp(text: str) -> float:
     """ISO time as listings write it: 2026-01-02T03:04:05[.678]Z."""
     try:
