@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trainshed.store import xml
+from trainshed.store import checksum, xml
 from trainshed.store.credentials import Credentials
 from trainshed.store.errors import (
     AccessDeniedError,
@@ -29,12 +29,15 @@ from trainshed.store.errors import (
 )
 from trainshed.store.pool import Later
 from trainshed.store.signing import Signer, encode_path, encode_query
-from trainshed.store.wire import Address, Answer, Connection, WireError
+from trainshed.store.wire import Address, Answer, Connection, Sink, WireError
 
 RETRYABLE_STATUS = {429, 500, 502, 503, 504}
 RETRYABLE_CODES = {"BadDigest", "RequestTimeout", "SlowDown", "IncompleteBody", "InternalError"}
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
+FOREIGN_CODES = {"NotImplemented", "InvalidArgument", "InvalidRequest", "UnsupportedArgument"}
 MODE_HEADER = "x-amz-meta-trainshed-mode"
+CRC32, CHECKSUM_MODE = "x-amz-checksum-crc32", "x-amz-checksum-mode"
+WORTH_CRC32 = 64 * 1024  # below, MD5 costs less than a longer request
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Client:
         self.patience = patience or Patience()
         self.retries = 0
         self.on_pressure: Callable[[], None] = lambda: None
+        self.speaks_crc32 = True
+        """Whether the store checks and keeps CRC-32s: believed until it answers without one."""
         self._netloc = f"[{host}]" if ":" in host else host
         if port != (443 if secure else 80):
             self._netloc += f":{port}"
@@ -83,20 +88,34 @@ class Client:
         *,
         query: Mapping[str, str] | None = None,
         mode: int | None = None,
+        crc32: bytes | None = None,
     ) -> str:
-        """Store bytes whole or not at all (the store checks Content-MD5, we its ETag); returns the ETag."""
-        digest = hashlib.md5(data)  # noqa: S324 - S3's own checksum, not a secret
-        extra = {"content-md5": base64.b64encode(digest.digest()).decode()}
+        """Store bytes whole or not at all (the store checks them, we what it says of them); returns the ETag."""
+        by_crc32 = self.speaks_crc32
+        digest = (crc32 or checksum.crc32(data)) if by_crc32 else checksum.md5(data)
+        extra = {CRC32 if by_crc32 else "content-md5": checksum.to_header(digest)}
         if mode is not None:
             extra[MODE_HEADER] = f"{mode & 0o777:o}"
-        wanted = digest.hexdigest()
 
         def check(answer: Answer) -> None:
             etag = unquoted(answer.headers.get("etag", ""))
-            if is_md5(etag) and etag != wanted and not _encrypted(answer):
+            kept = answer.headers.get(CRC32, "")
+            if by_crc32 and kept:
+                same = kept == extra[CRC32]
+            else:
+                self.speaks_crc32 = False
+                known = is_md5(etag) and not _encrypted(answer)
+                same = not known or etag == (checksum.md5(data) if by_crc32 else digest).hex()
+            if not same:
                 raise ChecksumError(f"the store holds other bytes than were sent for {bucket}/{key}")
 
-        answer = self.request("PUT", bucket, key, query=query, body=data, extra=extra, check=check)
+        try:
+            answer = self.request("PUT", bucket, key, query=query, body=data, extra=extra, check=check)
+        except StoreError as error:
+            if not (by_crc32 and error.code in FOREIGN_CODES):
+                raise
+            self.speaks_crc32 = False  # it does not even want to hear of it
+            return self.put(bucket, key, data, query=query, mode=mode)
         return unquoted(answer.headers.get("etag", ""))
 
     def get(
@@ -106,7 +125,7 @@ class Client:
         *,
         start: int = 0,
         length: int | None = None,
-        into: memoryview | None = None,
+        into: memoryview | Sink | None = None,
         if_match: str = "",
     ) -> Answer:
         """Fetch an object, or `length` bytes from `start`; a whole plain object is checked by ETag."""
@@ -115,6 +134,8 @@ class Client:
             extra["range"] = f"bytes={start}-{start + length - 1}"
         if if_match:
             extra["if-match"] = f'"{if_match}"'
+        if length is None and isinstance(into, memoryview) and len(into) > WORTH_CRC32:
+            extra[CHECKSUM_MODE] = "ENABLED"
 
         def check(answer: Answer) -> None:
             got = answer.headers.get("content-length", "")
@@ -123,18 +144,24 @@ class Client:
             etag = unquoted(answer.headers.get("etag", ""))
             if if_match and etag and etag != if_match:
                 raise PreconditionError(f"{bucket}/{key} changed while it was read", "copy it again")
-            if length is None and is_md5(etag) and not _encrypted(answer):
-                size = int(got or 0)
-                data = into[:size] if into is not None and not answer.body else answer.body
-                if hashlib.md5(data).hexdigest() != etag:  # noqa: S324
-                    raise ChecksumError(f"bytes of {bucket}/{key} do not match its checksum {etag}")
+            if length is None:
+                data: bytes | memoryview = answer.body
+                if isinstance(into, memoryview) and not answer.body:
+                    data = into[: int(got or 0)]
+                crc32 = answer.headers.get(CRC32, "")
+                if checksum.is_whole_crc32(crc32):
+                    same = checksum.to_header(checksum.crc32(data)) == crc32
+                else:
+                    same = not is_md5(etag) or _encrypted(answer) or checksum.md5(data).hex() == etag
+                if not same:
+                    raise ChecksumError(f"bytes of {bucket}/{key} do not match its checksum {crc32 or etag}")
 
         return self.request("GET", bucket, key, extra=extra, into=into, check=check)
 
     def head(self, bucket: str, key: str, query: Mapping[str, str] | None = None) -> Answer | None:
-        """Headers of an object, or None if there is none."""
+        """Headers of an object, its checksum among them where there is one; None if there is no object."""
         try:
-            return self.request("HEAD", bucket, key, query=query)
+            return self.request("HEAD", bucket, key, query=query, extra={CHECKSUM_MODE: "ENABLED"})
         except ObjectNotFoundError:
             return None
 
@@ -195,7 +222,11 @@ class Client:
 
     def start_multipart(self, bucket: str, key: str, mode: int | None = None) -> str:
         extra = {} if mode is None else {MODE_HEADER: f"{mode & 0o777:o}"}
+        if self.speaks_crc32:
+            extra.update({"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"})
         answer = self.request("POST", bucket, key, query={"uploads": ""}, extra=extra)
+        if answer.headers.get("x-amz-checksum-algorithm", "").upper() != "CRC32":
+            self.speaks_crc32 = False
         return xml.texts(answer.body, "UploadId")[0]
 
     def find_multipart(self, bucket: str, key: str) -> str:
@@ -218,9 +249,13 @@ class Client:
                 return found
             marker = following[0]
 
-    def finish_multipart(self, bucket: str, key: str, upload: str, etags: list[str]) -> str:
+    def finish_multipart(
+        self, bucket: str, key: str, upload: str, etags: list[str], crc32: bytes = b""
+    ) -> str:
+        """Put the parts together; with their joined CRC-32 the store checks and keeps it."""
         body = xml.complete_body(etags)
-        answer = self.request("POST", bucket, key, query={"uploadId": upload}, body=body)
+        extra = {CRC32: checksum.to_header(crc32), "x-amz-checksum-type": "FULL_OBJECT"} if crc32 else None
+        answer = self.request("POST", bucket, key, query={"uploadId": upload}, body=body, extra=extra)
         if b"<Error" in answer.body:
             raise self._refusal(answer, bucket, key)
         return unquoted(next(iter(xml.texts(answer.body, "ETag")), ""))
@@ -240,7 +275,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: bytes | bytearray | memoryview = b"",
         extra: Mapping[str, str] | None = None,
-        into: memoryview | None = None,
+        into: memoryview | Sink | None = None,
         check: Callable[[Answer], None] | None = None,
     ) -> Answer:
         """Send one request until it succeeds, is refused for good, or patience ends."""
@@ -293,7 +328,7 @@ class Client:
         method: str,
         head: bytes,
         body: bytes | bytearray | memoryview,
-        into: memoryview | None,
+        into: memoryview | Sink | None,
     ) -> Answer:
         with self._lock:
             pool = self._pools.setdefault(host, [])

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from trainshed.store import checksum
 from trainshed.store.errors import ChecksumError, ObjectNotFoundError, PreconditionError, StoreError
-from trainshed.store.local import Root
-from trainshed.store.s3 import MODE_HEADER, Client, is_md5, unquoted
+from trainshed.store.local import Partial, Root
+from trainshed.store.s3 import CRC32, MODE_HEADER, Client, is_md5, unquoted
 from trainshed.store.tree import (
     Entry,
     Problem,
@@ -22,7 +23,7 @@ from trainshed.store.tree import (
     scan_local,
     scan_remote,
 )
-from trainshed.store.wire import Answer
+from trainshed.store.wire import Answer, Sink
 
 PART = 8 << 20
 MAX_PARTS = 10_000
@@ -62,7 +63,7 @@ class LocalReader:
 class LocalReading:
     """An open local file whose size and time must not change until it is closed."""
 
-    etag = ""
+    etag = crc32 = ""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -140,6 +141,8 @@ class RemoteReading:
         if head is None:
             raise ChangedError("was removed before it was copied")
         self.etag = unquoted(head.headers.get("etag", ""))
+        crc32 = head.headers.get(CRC32, "")
+        self.crc32 = crc32 if checksum.is_whole_crc32(crc32) else ""
         self.size = int(head.headers.get("content-length") or 0)
         self.meta = _meta(head, entry.mtime)
         self.version = self.etag or f"{self.meta.mtime}"
@@ -154,6 +157,18 @@ class RemoteReading:
         if answer.body:
             into[:] = answer.body
         return into
+
+    def pour(self, start: int, sink: Sink) -> None:
+        """As `read`, piece by piece; the sink may be begun anew."""
+        try:
+            answer = self._client.get(
+                self._bucket, self._key, start=start, length=sink.length, into=sink, if_match=self.etag
+            )
+        except (PreconditionError, ObjectNotFoundError):
+            raise ChangedError("changed while it was copied") from None
+        if answer.body:  # of a store that does not tell its length first
+            sink.restart()
+            sink.take(memoryview(answer.body))
 
     def settled(self) -> None:
         pass
@@ -208,15 +223,29 @@ class LocalWriting:
         self._reading = reading
         self._partial = root.partial(name, reading.size, reading.version)
         self.part = part_size(reading.size)
+        by_crc32 = bool(reading.crc32) or isinstance(reading, LocalReading)
+        self._digest = checksum.crc32 if by_crc32 else checksum.md5
         try:
-            self.have = self._partial.resume(self.part)
+            self.have = self._partial.resume(self.part, self._digest)
         except BaseException:
             self._partial.close()
             raise
 
     def write(self, number: int, data: memoryview) -> bytes:
-        digest = hashlib.md5(data).digest()  # noqa: S324
-        self._partial.write(number, number * self.part, data, digest)
+        self._partial.write(number * self.part, data)
+        digest = self._digest(data)
+        self._partial.finished(number, digest)
+        return digest
+
+    def fetch(self, number: int, reading: RemoteReading, buffer: memoryview) -> bytes:
+        """Write a part as it comes, without holding it."""
+        start = number * self.part
+        sink = _PartSink(
+            min(self.part, reading.size - start), buffer, self._partial, start, bool(reading.crc32)
+        )
+        reading.pour(start, sink)
+        digest = sink.digest()
+        self._partial.finished(number, digest)
         return digest
 
     def finish(self, digests: list[bytes], *, verify: bool) -> bool:
@@ -227,12 +256,18 @@ class LocalWriting:
         return verified
 
     def _verified(self, digests: list[bytes]) -> bool:
-        etag = self._reading.etag
-        if not etag or isinstance(self._reading, LocalReading):
+        wanted = etag = self._reading.etag
+        if isinstance(self._reading, LocalReading):
             return True
         plain, _, count = etag.partition("-")
-        if count == str(len(digests)):
-            actual = hashlib.md5(b"".join(digests)).hexdigest()  # noqa: S324
+        if self._reading.crc32:
+            wanted = plain = self._reading.crc32
+            lengths = [min(self.part, self._partial.size - n * self.part) for n in range(len(digests))]
+            actual = checksum.to_header(checksum.joined_crc32(digests, lengths))
+        elif not etag:
+            return False
+        elif count == str(len(digests)):
+            actual = checksum.md5(b"".join(digests)).hex()
         elif not count and len(plain) == 32:
             actual = self._hash(0, self._partial.size).hexdigest()
         else:
@@ -241,11 +276,13 @@ class LocalWriting:
                 return False
             starts = range(0, self._partial.size, part)
             joined = b"".join(self._hash(s, min(part, self._partial.size - s)).digest() for s in starts)
-            actual = hashlib.md5(joined).hexdigest()  # noqa: S324
+            actual = checksum.md5(joined).hex()
         if actual != plain:
             path = self._partial.path
             self._partial.discard()
-            raise ChecksumError(f"bytes fetched for {path} do not match the checksum {etag}", "copy it again")
+            raise ChecksumError(
+                f"bytes fetched for {path} do not match the checksum {wanted}", "copy it again"
+            )
         return True
 
     def _hash(self, start: int, length: int) -> hashlib._Hash:
@@ -262,6 +299,27 @@ class LocalWriting:
 
     def discard(self) -> None:
         self._partial.discard()
+
+
+class _PartSink(Sink):
+    """Where one part of a file goes, and its checksum on the way."""
+
+    def __init__(self, length: int, buffer: memoryview, partial: Partial, start: int, by_crc32: bool) -> None:
+        super().__init__(length, buffer)
+        self._partial, self._start, self._by_crc32 = partial, start, by_crc32
+        self.restart()
+
+    def restart(self) -> None:
+        self._at = self._start
+        self._running = checksum.Crc32() if self._by_crc32 else hashlib.md5()  # noqa: S324
+
+    def take(self, data: memoryview) -> None:
+        self._running.update(data)
+        self._partial.write(self._at, data)
+        self._at += len(data)
+
+    def digest(self) -> bytes:
+        return self._running.digest()
 
 
 class RemoteWriter:
@@ -294,37 +352,51 @@ class RemoteWriting:
         self._reading = reading
         self.part = part_size(reading.size)
         self.have: dict[int, bytes] = {}
+        self._crc32s: dict[int, bytes] = {}
+        """Of the parts of an upload that was begun with them; empty when it was not, or is not known to have been."""
+        self._by_crc32 = False
         self._upload = self._client.find_multipart(self._bucket, self._key)
         if self._upload:
             self.have = self._intact()
         else:
-            self._upload = self._client.start_multipart(self._bucket, self._key, reading.meta.mode)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._upload = self._client.start_multipart(self._bucket, self._key, self._reading.meta.mode)
+        self._by_crc32 = self._client.speaks_crc32
 
     def _intact(self) -> dict[int, bytes]:
         try:
             there = self._client.parts(self._bucket, self._key, self._upload)
         except ObjectNotFoundError:
             there = {}
-            self._upload = self._client.start_multipart(self._bucket, self._key, self._reading.meta.mode)
+            self._begin()
         intact = {}
         buffer = memoryview(bytearray(min(self.part, self._reading.size)))
         for number, (size, md5) in there.items():
             start = (number - 1) * self.part
             if start < self._reading.size and size == min(self.part, self._reading.size - start):
                 data = self._reading.read(start, buffer[:size])
-                if hashlib.md5(data).hexdigest() == md5.lower():  # noqa: S324
+                if checksum.md5(data).hex() == md5.lower():
                     intact[number - 1] = bytes.fromhex(md5)
         return intact
 
     def write(self, number: int, data: memoryview) -> bytes:
         query = {"partNumber": str(number + 1), "uploadId": self._upload}
-        etag = self._client.put(self._bucket, self._key, data, query=query)
+        crc32 = checksum.crc32(data) if self._by_crc32 else None
+        etag = self._client.put(self._bucket, self._key, data, query=query, crc32=crc32)
+        if crc32:
+            self._crc32s[number] = crc32
         return bytes.fromhex(etag) if is_md5(etag) else etag.encode()
 
     def finish(self, digests: list[bytes], *, verify: bool) -> bool:
         etags = [d.hex() if len(d) == 16 else d.decode() for d in digests]
-        etag = self._client.finish_multipart(self._bucket, self._key, self._upload, etags)
-        joined = hashlib.md5(b"".join(digests)).hexdigest()  # noqa: S324
+        crc32 = b""
+        if self._by_crc32 and self._client.speaks_crc32 and len(self._crc32s) == len(digests):
+            lengths = [min(self.part, self._reading.size - n * self.part) for n in range(len(digests))]
+            crc32 = checksum.joined_crc32([self._crc32s[n] for n in range(len(digests))], lengths)
+        etag = self._client.finish_multipart(self._bucket, self._key, self._upload, etags, crc32)
+        joined = checksum.md5(b"".join(digests)).hex()
         if all(len(d) == 16 for d in digests) and etag.endswith(f"-{len(digests)}"):
             if etag != f"{joined}-{len(digests)}":
                 self._client.delete(self._bucket, self._key)

@@ -23,6 +23,7 @@ from trainshed.store.tree import Entry, Problem
 
 TRIES = 3
 SMALL = 64 * 1024
+PIECE = 128 * 1024  # stays in a core's cache while it is summed and written
 SERVER_COPY_LIMIT = 5 << 30
 
 
@@ -166,8 +167,7 @@ class _Large:
             return
         length = self._length(number)
         try:
-            data = self._reading.read(number * self._writing.part, self._transfer.buffer(length))
-            self._digests[number] = self._writing.write(number, data)
+            self._digests[number] = self._move(number, length)
         except ChangedError as error:
             self._changed(error)
             return
@@ -177,6 +177,12 @@ class _Large:
             last = self._left == 0
         if last:
             self._finish()
+
+    def _move(self, number: int, length: int) -> bytes:
+        reading, writing = self._reading, self._writing
+        if isinstance(reading, RemoteReading) and isinstance(writing, LocalWriting):
+            return writing.fetch(number, reading, self._transfer.buffer(PIECE))
+        return writing.write(number, reading.read(number * writing.part, self._transfer.buffer(length)))
 
     def _finish(self) -> None:
         transfer = self._transfer

@@ -7,6 +7,7 @@ and on small files the client's CPU is the store's CPU.
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 CHUNK = 1 << 18
@@ -24,6 +25,20 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+
+
+class Sink(ABC):
+    """Takes a body piece by piece, while each is still in the processor's cache."""
+
+    def __init__(self, length: int, buffer: memoryview) -> None:
+        self.length, self.buffer = length, buffer
+
+    @abstractmethod
+    def restart(self) -> None:
+        """A body begins; what came of an earlier one is void."""
+
+    @abstractmethod
+    def take(self, data: memoryview) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -61,8 +76,8 @@ class Connection:
         self._sock.sendall(head)
         self._sock.sendall(body)
 
-    def receive(self, method: str, into: memoryview | None = None) -> Answer:
-        """Read one response. With `into`, a body of known length is written there and `body` is empty."""
+    def receive(self, method: str, into: memoryview | Sink | None = None) -> Answer:
+        """Read one response. With `into`, a body of known length goes there and `body` is empty."""
         status, headers = self._head()
         while status < 200:
             status, headers = self._head()
@@ -77,9 +92,13 @@ class Connection:
             self.reusable = False
             return Answer(status, headers, self._to_end())
         length = int(length_text)
-        if into is not None and status < 300 and length <= len(into):
-            self._fill(into[:length])
-            return Answer(status, headers, b"")
+        if into is not None and status < 300:
+            if isinstance(into, Sink) and length == into.length:
+                self._pour(into)
+                return Answer(status, headers, b"")
+            if isinstance(into, memoryview) and length <= len(into):
+                self._fill(into[:length])
+                return Answer(status, headers, b"")
         buffer = bytearray(length)
         self._fill(memoryview(buffer))
         return Answer(status, headers, bytes(buffer))
@@ -117,6 +136,15 @@ class Connection:
             if not count:
                 raise WireError(f"body ended after {have} of {len(view)} bytes")
             have += count
+
+    def _pour(self, sink: Sink) -> None:
+        sink.restart()
+        left = sink.length
+        while left:
+            piece = sink.buffer[: min(left, len(sink.buffer))]
+            self._fill(piece)
+            sink.take(piece)
+            left -= len(piece)
 
     def _chunked(self) -> bytes:
         parts: list[bytes] = []

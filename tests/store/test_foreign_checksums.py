@@ -1,0 +1,88 @@
+"""Stores that do not speak CRC-32: one ignores it, one refuses it, one keeps other bytes than it was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from storekit import QUICK
+
+from trainshed.store.credentials import make
+from trainshed.store.errors import ChecksumError
+from trainshed.store.s3 import CRC32, Client
+
+pytestmark = [pytest.mark.store]
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@pytest.fixture
+def store() -> Iterator[Callable[[Callable[[dict[str, str], bytes], Answer]], Client]]:
+    servers = []
+
+    def start(answer: Callable[[dict[str, str], bytes], Answer]) -> Client:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_PUT(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status, headers, text = answer({k.lower(): v for k, v in self.headers.items()}, body)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return Client(make("k", "s", f"http://127.0.0.1:{server.server_address[1]}"), QUICK)
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def _etag(body: bytes) -> dict[str, str]:
+    return {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}
+
+
+def test_a_store_that_ignores_crc32_is_held_to_its_etag(store) -> None:
+    seen = []
+
+    def answer(headers: dict[str, str], body: bytes) -> Answer:
+        seen.append(headers)
+        return 200, _etag(body), b""
+
+    client = store(answer)
+    for _ in range(2):
+        client.put("bucket", "key", b"bytes")
+    assert CRC32 in seen[0] and "content-md5" not in seen[0]
+    assert CRC32 not in seen[1] and "content-md5" in seen[1]
+
+
+def test_a_store_that_ignores_crc32_and_keeps_other_bytes_is_caught(store) -> None:
+    with pytest.raises(ChecksumError):
+        store(lambda headers, body: (200, _etag(b"other bytes"), b"")).put("bucket", "key", b"bytes")
+
+
+def test_a_store_that_refuses_crc32_gets_md5(store) -> None:
+    def answer(headers: dict[str, str], body: bytes) -> Answer:
+        if CRC32 in headers:
+            return 501, {}, b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"
+        return 200, _etag(body), b""
+
+    client = store(answer)
+    assert client.put("bucket", "key", b"bytes") == hashlib.md5(b"bytes").hexdigest()
+
+
+def test_a_store_that_says_it_keeps_another_crc32_is_caught(store) -> None:
+    with pytest.raises(ChecksumError):
+        store(lambda headers, body: (200, {CRC32: "AAAAAA=="}, b"")).put("bucket", "key", b"bytes")
