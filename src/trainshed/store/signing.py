@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import quote
 
 from trainshed.store.credentials import Credentials
@@ -25,6 +26,11 @@ def encode_query(query: Mapping[str, str]) -> str:
     return "&".join(f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in sorted(query.items()))
 
 
+@lru_cache(maxsize=4)
+def _stamp(second: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+
+
 class Signer:
     """Signs requests of one caller to one host; the day's key is derived once a day."""
 
@@ -38,8 +44,7 @@ class Signer:
     ) -> str:
         """The header lines (with CRLF) to send; `path` and `query` are already encoded."""
         who = self._credentials
-        now = time.gmtime()
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", now)
+        stamp = _stamp(int(time.time()))
         day = stamp[:8]
         scope = f"{day}/{who.region}/s3/aws4_request"
         signed = {"host": host, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}
@@ -53,7 +58,7 @@ class Signer:
         request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{UNSIGNED}"
         digest = hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-        signature = hmac.new(self._daily_key(day), text.encode(), hashlib.sha256).hexdigest()
+        signature = hmac.digest(self._daily_key(day), text.encode(), "sha256").hex()
         sent = "".join(f"{name}: {signed[name]}\r\n" for name in names)
         return (
             f"{sent}authorization: AWS4-HMAC-SHA256 Credential={who.access_key}/{scope}, "

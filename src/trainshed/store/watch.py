@@ -186,6 +186,7 @@ def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:
         f"-s3.config={place / 's3.json'}",
         f"-s3.localSocket={sockets}/s3-{tag}.sock",
         "-s3.concurrentUploadLimitMB=256",
+        "-s3.domainName=localhost",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         *(f"-{part}.port={ports[part]}" for part in PARTS),

@@ -7,10 +7,12 @@ and on small files the client's CPU is the store's CPU.
 from __future__ import annotations
 
 import socket
+import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 CHUNK = 1 << 18
+HEAD = 1 << 15
 MAX_HEAD = 1 << 16
 
 
@@ -58,23 +60,29 @@ class Connection:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.secure:
                 sock = _secured(sock, address)
-            sock.settimeout(idle_timeout)
+                sock.settimeout(idle_timeout)
+            else:
+                _limit(sock, idle_timeout)
         except BaseException:
             sock.close()
             raise
         self._sock = sock
         self._rest = b""
+        self._buffer = memoryview(bytearray(HEAD))
         self.reusable = True
 
     def close(self) -> None:
         self._sock.close()
 
     def send(self, head: bytes, body: bytes | bytearray | memoryview = b"") -> None:
-        if len(body) <= CHUNK:
-            self._sock.sendall(head + body)
-            return
-        self._sock.sendall(head)
-        self._sock.sendall(body)
+        try:
+            if len(body) <= CHUNK:
+                self._sock.sendall(head + body)
+                return
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+        except BlockingIOError:
+            raise socket.timeout("timed out") from None  # noqa: UP041 (Python 3.7)
 
     def receive(self, method: str, into: memoryview | Sink | None = None) -> Answer:
         """Read one response. With `into`, a body of known length goes there and `body` is empty."""
@@ -104,10 +112,16 @@ class Connection:
         return Answer(status, headers, bytes(buffer))
 
     def _more(self) -> None:
-        data = self._sock.recv(CHUNK)
-        if not data:
+        count = self._receive_into(self._buffer)
+        if not count:
             raise WireError("connection closed in the middle of an answer")
-        self._rest += data
+        self._rest += self._buffer[:count]
+
+    def _receive_into(self, view: memoryview) -> int:
+        try:
+            return self._sock.recv_into(view)
+        except BlockingIOError:
+            raise socket.timeout("timed out") from None  # noqa: UP041 (Python 3.7)
 
     def _head(self) -> tuple[int, dict[str, str]]:
         while True:
@@ -132,7 +146,7 @@ class Connection:
         view[:have] = self._rest[:have]
         self._rest = self._rest[have:]
         while have < len(view):
-            count = self._sock.recv_into(view[have:], min(len(view) - have, 1 << 20))
+            count = self._receive_into(view[have : have + (1 << 20)])
             if not count:
                 raise WireError(f"body ended after {have} of {len(view)} bytes")
             have += count
@@ -171,10 +185,19 @@ class Connection:
     def _to_end(self) -> bytes:
         parts = [self._rest]
         while True:
-            data = self._sock.recv(CHUNK)
-            if not data:
+            count = self._receive_into(self._buffer)
+            if not count:
                 return b"".join(parts)
-            parts.append(data)
+            parts.append(bytes(self._buffer[:count]))
+
+
+def _limit(sock: socket.socket, seconds: float) -> None:
+    """Let the kernel watch the time: Python would ask it before each call whether the socket is ready."""
+    whole = int(seconds)
+    limit = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
+    sock.setblocking(True)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _secured(sock: socket.socket, address: Address) -> socket.socket:

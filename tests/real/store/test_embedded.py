@@ -17,6 +17,8 @@ from storekit import until
 from trainshed.store import AccessDeniedError, copy, embedded, identities, list_tree, read_bytes, write_bytes
 from trainshed.store.credentials import make
 from trainshed.store.s3 import Client
+from trainshed.store.signing import Signer
+from trainshed.store.wire import Address, Connection
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -136,6 +138,19 @@ def test_sixty_buckets_fit_and_memory_stays_bounded(endpoint: embedded.Endpoint,
     copy(str(tmp_path / "big"), "s3://many-0/big", credentials=endpoint.credentials)
     memory = embedded.status(endpoint.home).memory_bytes
     assert memory is not None and memory < 1200 << 20
+
+
+def test_a_bucket_may_be_part_of_the_host_name(endpoint: embedded.Endpoint) -> None:
+    write_bytes("s3://hosted/a/x", b"by its host", credentials=endpoint.credentials)
+    port = int(endpoint.url.rsplit(":", 1)[1])
+    host = f"hosted.localhost:{port}"
+    lines = Signer(endpoint.credentials).headers("GET", host, "/a/x", "")
+    # Not every machine resolves such a name, so the request is sent by hand.
+    connection = Connection(Address("127.0.0.1", port, secure=False), 5.0, 5.0)
+    connection.send(f"GET /a/x HTTP/1.1\r\n{lines}\r\n".encode())
+    answer = connection.receive("GET")
+    connection.close()
+    assert (answer.status, answer.body) == (200, b"by its host")
 
 
 def test_without_weed_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
