@@ -28,11 +28,10 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A test that fails is tried once more, and said to have been: many start real clusters on a machine that may be busy.
 # make test T=contracts runs one area: foundation store contracts benchmark platform slurm
+# make test ARGS=tests/spec runs what pytest is given
 test: check system
-	$(BIN)/python scripts/environments.py $(T)
-	$(BIN)/pytest --reruns 1 -rR $(if $(T),-m $(T)) $(ARGS)
+	@scripts/test.sh "$(T)" $(ARGS)
 
 # make bench RACE=startup runs one race
 bench: install system

@@ -38,3 +38,10 @@ def image() -> str:
         )
         subprocess.run(["bash", "-c", script], check=True, capture_output=True)
     return name
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test had to be tried again: what fails now and then must not pass unseen."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="-")
+        terminalreporter.write_line(report.longreprtext[-3000:])

@@ -155,6 +155,9 @@ class Carrier:
                     return
                 self._carry(path, settled)
 
+    def read(self, name: str) -> bytes:
+        return store.read_bytes(f"{self.url}/{name}", credentials=self._access)
+
     def fetch(self, wanted: Callable[[str], bool]) -> None:
         """Bring files of the run here, by their names; they are not carried back unless somebody changes them."""
         with self._lock:
@@ -248,35 +251,45 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
+def _arrive(carrier: Carrier, log: Path) -> None:
+    """The driver's part of the run, on this node's disk: from the store, unless an earlier start left a newer one."""
+    run = carrier.run
+    with contextlib.suppress(FileNotFoundError):
+        left = run.events_path.read_bytes()
+        if not left.startswith(carrier.read(run.events_path.name)):
+            shutil.rmtree(run.path)
+    if not run.events_path.exists():
+        own_folder(run.path)
+        carrier.fetch(lambda name: "/" not in name or name.startswith("node-0/"))
+    earlier = sum(event.kind is Kind.ATTEMPT for event in run.events())
+    with contextlib.suppress(OSError):
+        if earlier:
+            (run.path / "slurm.log").rename(run.path / f"slurm.attempt-{earlier}.log")
+        os.link(log, run.path / "slurm.log")
+
+
 def main() -> int:
     """What the batch script becomes: fetch the run, drive it, carry it, leave nothing behind."""
     from trainshed.engines.slurm import driver
 
-    runs, folder = sys.argv[1], Path(sys.argv[2])
-    log = script.carried_log(str(folder))
+    runs, run = sys.argv[1], RunDirectory(Path(sys.argv[2]))
+    log = script.carried_log(str(run.path))
     given = json.loads(os.environ.pop(HANDED))
-    own_folder(folder.parent.parent)
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier start that was killed
-    run = RunDirectory(own_folder(folder))
-    url, access = f"{runs}/{run.id}", access_of(runs, given["store"])
-    carrier = Carrier(run, url, access, None)
-    carrier.fetch(lambda name: "/" not in name or name.startswith("node-0/"))
-    with contextlib.suppress(OSError):
-        earlier = sum(event.kind is Kind.ATTEMPT for event in run.events())
-        if earlier:
-            (folder / "slurm.log").rename(folder / f"slurm.attempt-{earlier}.log")
-        os.link(log, folder / "slurm.log")
+    own_folder(run.path.parent.parent)
+    carrier = Carrier(run, f"{runs}/{run.id}", access_of(runs, given["store"]), None)
+    _arrive(carrier, log)
     handed.keep(run, given["secrets"])
     carrier.start()
-    code = driver.drive(run, carrier, given["store"])
     try:
+        code = driver.drive(run, carrier, given["store"])
         carrier.finish()
     except (TrainshedError, OSError) as error:
-        print(
-            f"the end of the run could not be carried to {url}: {error}; it lies in {folder}", file=sys.stderr
-        )
-        return code or 1
-    shutil.rmtree(folder, ignore_errors=True)
+        print(f"the end of the run was not carried to {carrier.url}: {error}", file=sys.stderr)
+        print(f"it lies in {run.path}", file=sys.stderr)
+        return 1
+    finally:
+        handed.forget(run)
+    shutil.rmtree(run.path, ignore_errors=True)
     log.unlink(missing_ok=True)
     return code
 
