@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,7 +171,9 @@ def _remove_local(place: Location, recursive: bool) -> int:
         if not recursive:
             raise UsageError(f"{place.path} is a directory", "add --recursive to delete all of it")
         count = sum(1 for _ in scan_local(place.path))
-        shutil.rmtree(place.path)
+        from shutil import rmtree
+
+        rmtree(place.path)
         return count
 
 

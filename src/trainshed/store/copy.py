@@ -25,6 +25,7 @@ from trainshed.store.sides import LocalReader, LocalWriter, RemoteReader, Remote
 from trainshed.store.transfer import Ledger, Transfer
 from trainshed.store.tree import Entry, Problem, scan_local, scan_remote
 
+PARTS_HERE, PARTS_AFAR = 6, 16  # of large files at once: a store on this machine shares its cores with us
 LIGHT = 1 << 20  # larger files are moved by few workers, since each is held in memory
 
 
@@ -130,8 +131,8 @@ class _Job:
         self._listing = True
         self._skipped = self._deleted = 0
         self._ledger = Ledger()
-        here = all("//127." in who.endpoint for who in self._clients)
-        self._skew = SAME_CLOCK if here else SKEW
+        self._here = all("//127." in who.endpoint for who in self._clients)
+        self._skew = SAME_CLOCK if self._here else SKEW
 
     def _client(self, place: Location, given: Credentials | None) -> Client | None:
         if not place.is_remote:
@@ -162,7 +163,8 @@ class _Job:
         if delete and (single or only is not None):
             raise UsageError("--delete works on whole directories only", "copy a directory, or leave it out")
         self._refuse_overlap(single)
-        pool = Pool(lambda: progress(self._progress(pool)) if progress else None)
+        heavy = PARTS_HERE if self._here else PARTS_AFAR
+        pool = Pool(lambda: progress(self._progress(pool)) if progress else None, heavy)
         for client in self._clients.values():
             client.on_pressure = pool.ease
         reader = self._reader(single, follow_links)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-START, LEAST, MOST, HEAVY = 16, 2, 64, 8
+START, LEAST, MOST = 16, 2, 64
 TICK = 0.2
 SETTLE, GAIN, PATIENCE = 0.6, 1.1, 10.0
 BACKLOG = 512
@@ -50,8 +50,9 @@ class Later(Generic[T]):
 class Pool:
     """Runs callables on threads. The first exception stops everything and is raised by `finish`."""
 
-    def __init__(self, on_tick: Callable[[], None]) -> None:
+    def __init__(self, on_tick: Callable[[], None], heavy: int = 8) -> None:
         self.limit = START
+        self._most_heavy = heavy
         self.files = 0
         self.bytes = 0
         self._on_tick = on_tick
@@ -84,7 +85,7 @@ class Pool:
                     break
                 self._room.wait(TICK)
             self.tick()
-        queued = len(self._light) + min(HEAVY, len(self._heavy))
+        queued = len(self._light) + min(self._most_heavy, len(self._heavy))
         if len(self._threads) < self.limit and len(self._threads) < queued + self._busy:
             self._start()
         self.tick()
@@ -118,7 +119,7 @@ class Pool:
                     self._closed = True
                     self._work.notify_all()
                     break
-                heavy = min(len(self._heavy), HEAVY)
+                heavy = min(len(self._heavy), self._most_heavy)
                 wanted = min(self.limit, len(self._light) + heavy + self._busy)
             while len(self._threads) < wanted:
                 self._start()
@@ -175,7 +176,7 @@ class Pool:
                 while True:
                     if self._closed:
                         return
-                    heavy = bool(self._heavy) and self._busy_heavy < HEAVY
+                    heavy = bool(self._heavy) and self._busy_heavy < self._most_heavy
                     if index < self.limit and not self.error and (heavy or self._light):
                         break
                     self._work.wait()

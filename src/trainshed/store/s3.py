@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import itertools
 import random
 import socket
 import threading
@@ -168,7 +169,14 @@ class Client:
     def listing(
         self, bucket: str, prefix: str, *, delimiter: str = "", limit: int = 0
     ) -> Iterator[xml.Listed]:
-        """Objects (and with a delimiter, prefixes) in the store's order, page by page."""
+        """Objects (and with a delimiter, prefixes) in the store's order."""
+        found = (item for page in self.pages(bucket, prefix, delimiter, limit) for item in page)
+        return itertools.islice(found, limit or None)
+
+    def pages(
+        self, bucket: str, prefix: str, delimiter: str = "", limit: int = 0
+    ) -> Iterator[list[xml.Listed]]:
+        """A listing page by page; the store works on the next one while this one is read."""
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
         if delimiter:
             query["delimiter"] = delimiter
@@ -180,16 +188,10 @@ class Client:
             return self.request("GET", bucket, "", query={**query, **more}).body
 
         body = page("")
-        seen = 0
         while True:
             token = xml.next_token(body)
-            # The store works on the next page while this one is read.
             following = Later(lambda token=token: page(token)) if token and not limit else None  # type: ignore[misc]
-            for item in xml.read_listing(body):
-                seen += 1
-                yield item
-                if seen == limit:
-                    return
+            yield xml.read_listing(body)
             if not token:
                 return
             body = following.get() if following else page(token)

@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 from trainshed.store import checksum
 from trainshed.store.errors import ChecksumError, ObjectNotFoundError, PreconditionError, StoreError
@@ -186,6 +185,8 @@ class RemoteReading:
 def _meta(answer: Answer, mtime: float) -> Meta:
     text = answer.headers.get("last-modified", "")
     if not mtime and text:
+        from email.utils import parsedate_to_datetime  # seldom needed, and slow to load
+
         mtime = parsedate_to_datetime(text).timestamp()
     mode = answer.headers.get(MODE_HEADER, "")
     return Meta(mtime, int(mode, 8) if mode and all(c in "01234567" for c in mode) else None)

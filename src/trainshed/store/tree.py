@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from trainshed.store.listing import listed
 from trainshed.store.location import MAX_KEY_BYTES
 from trainshed.store.s3 import Client
 
@@ -105,7 +106,7 @@ def _link_problem(target: str, root: str, above: tuple[str, ...], follow: bool) 
 
 def scan_remote(client: Client, bucket: str, prefix: str) -> Iterator[Entry]:
     """Objects under a prefix. Keys ending in a slash are directory markers."""
-    for item in client.listing(bucket, prefix):
+    for item in listed(client, bucket, prefix):
         name = item.key[len(prefix) :]
         if not name:
             continue  # the marker of the tree itself

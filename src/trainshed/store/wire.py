@@ -69,6 +69,7 @@ class Connection:
         self._sock = sock
         self._rest = b""
         self._buffer = memoryview(bytearray(HEAD))
+        self._whole = 0 if address.secure else socket.MSG_WAITALL  # one call for all that is asked for
         self.reusable = True
 
     def close(self) -> None:
@@ -117,9 +118,9 @@ class Connection:
             raise WireError("connection closed in the middle of an answer")
         self._rest += self._buffer[:count]
 
-    def _receive_into(self, view: memoryview) -> int:
+    def _receive_into(self, view: memoryview, flags: int = 0) -> int:
         try:
-            return self._sock.recv_into(view)
+            return self._sock.recv_into(view, len(view), flags)
         except BlockingIOError:
             raise socket.timeout("timed out") from None  # noqa: UP041 (Python 3.7)
 
@@ -146,7 +147,7 @@ class Connection:
         view[:have] = self._rest[:have]
         self._rest = self._rest[have:]
         while have < len(view):
-            count = self._receive_into(view[have : have + (1 << 20)])
+            count = self._receive_into(view[have : have + (1 << 20)], self._whole)
             if not count:
                 raise WireError(f"body ended after {have} of {len(view)} bytes")
             have += count

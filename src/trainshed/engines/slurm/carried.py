@@ -94,23 +94,26 @@ def pull(run: RunDirectory) -> None:
     if time.monotonic() - _pulled.get(run.path, float("-inf")) < _FRESH:
         return
     mark = json.loads((run.path / _MARK).read_text())
-    url, known = mark["url"], mark["known"]
+    url, known, own = mark["url"], mark["known"], run.events_path
+    # Read before the rest is listed: when they tell of the end, all that is listed then is final.
+    told = store.read_bytes(f"{url}/{own.name}")
     there = {e.name: e.etag for e in store.list_tree(f"{url}/") if not e.is_directory}
-    changed = {n for n, etag in there.items() if known.get(n) != etag and not n.startswith((_ASKS, _STAGED))}
-    own = run.events_path.name
-    told = store.read_bytes(f"{url}/{own}") if own in changed else b""
-    # Until a driver has taken the run over, this side's own events are the newer ones.
-    if f'"kind": "{Kind.ATTEMPT}"'.encode() not in told:
-        changed.discard(own)
-    ended = f'"kind": "{Kind.FINISHED}"'.encode() in (told or run.events_path.read_bytes())
-    wanted = {n for n in changed if n != own and (ended or not n.startswith(_OUTPUTS))}
+    others = {n: etag for n, etag in there.items() if n != own.name and not n.startswith((_ASKS, _STAGED))}
+    ended = _tells(Kind.FINISHED, told)
+    wanted = {
+        n for n, etag in others.items() if known.get(n) != etag and (ended or not n.startswith(_OUTPUTS))
+    }
     if wanted:
         store.copy(f"{url}/", f"{run.path}/", only=wanted)
-    if own in changed:
-        run.write(own, told.decode())
-        wanted.add(own)
-    run.write(_MARK, json.dumps({"url": url, "known": known | {n: there[n] for n in wanted}}))
+        run.write(_MARK, json.dumps({"url": url, "known": known | {n: others[n] for n in wanted}}))
+    # Until a driver has taken the run over, this side's own events are the newer ones.
+    if _tells(Kind.ATTEMPT, told) and told != own.read_bytes():
+        run.write(own.name, told.decode())
     _pulled[run.path] = time.monotonic()
+
+
+def _tells(kind: Kind, told: bytes) -> bool:
+    return f'"kind": "{kind}"'.encode() in told
 
 
 class Carrier:
