@@ -158,3 +158,11 @@ def test_what_only_this_machine_has_is_refused_as_a_target(apart: Site, tmp_path
     with pytest.raises(RefusedError, match="folder of this machine"):
         apart.submit(job)
     assert not list((tmp_path / "home" / "runs").iterdir())
+
+
+def test_a_job_with_an_image_runs_on_nodes_that_share_nothing(apart: Site, image: str) -> None:
+    fields = {"entry": None, "command": "echo in $TRAINSHED_NODE_RANK", "image": image}
+    run = apart.submit(apart.job("", **fields), container="podman")
+    ended = apart.wait(run)
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, apart.words(run))
+    assert all("in" in (run.node(i) / f"node-{i}.log").read_text() for i in (0, 1))

@@ -227,12 +227,9 @@ def access_of(url: str, variables: Mapping[str, str]) -> store.Credentials:
     return store.resolve(url.partition(":")[0], environ=variables)
 
 
-def hosted(run: RunDirectory, node: int, scratch: Path) -> RunDirectory:
-    """Where a node keeps its part of the run: node 0 in the driver's folder, since it coordinates."""
-    if node == 0:
-        return run
-    base = own_folder(scratch.parent)
-    return RunDirectory(own_folder(base / f"carried-{node}" / run.id))
+def hosted(run: RunDirectory, node: int | str) -> RunDirectory:
+    """Where a node has its part of the run, given the driver's: which is node 0's too, since it coordinates."""
+    return RunDirectory(run.path.parent.with_name(f"carried-{node}") / run.id)
 
 
 def own_folder(path: Path) -> Path:

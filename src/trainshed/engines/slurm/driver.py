@@ -24,7 +24,7 @@ from trainshed.agent import sandbox
 from trainshed.agent.handover import Handover
 from trainshed.engines import _containers as containers
 from trainshed.engines import _driving as driving
-from trainshed.engines.slurm import enter, handed, script
+from trainshed.engines.slurm import carried, enter, handed, script
 from trainshed.engines.slurm.carried import Carrier
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.order import Facts, Order, Question
@@ -168,13 +168,13 @@ class Driver:
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
-        carried = {}
+        way = {}
         if self.carrier:
             self.carrier.push()
-            carried = {"url": self.carrier.url, **self.access}
+            way = {"url": self.carrier.url, **self.access}
         writable = driving.writable(job, self.run, _cache(scratch))
         visible = tuple(driving.visible(job))
-        order = Order(isolation, str(scratch), visible, tuple(writable), planned.hosts_file, carried)
+        order = Order(isolation, str(scratch), visible, tuple(writable), planned.hosts_file, way)
         return planned, order
 
     def _isolation(self, facts: list[Facts]) -> str:
@@ -203,7 +203,9 @@ class Driver:
             return given
         node = f"{order.scratch}/node-{{node}}"
         mounts = [(f"{node}/{folder}", seen) for seen, folder in planned.nodes[0].private]
-        mounts += [(path, path) for path in (*order.writable, containers.PACKAGE)]
+        own = carried.hosted(self.run, "{node}") if self.carrier else self.run
+        shared = (path for path in order.writable if path != str(self.run.path))
+        mounts += [(path, path) for path in (str(own.path), *shared, containers.PACKAGE)]
         mounts.append((f"{node}/hosts", "/etc/hosts"))
         tool = self.submission.settings.profile.container or "podman"
         label = containers.label_of(self.run.id, "{node}")

@@ -295,7 +295,7 @@ def _home(chosen: Settings) -> script.Home:
 def _place(chosen: Settings, name: str) -> str:
     """Where the driver of a run of that name has its run directory."""
     if chosen.profile.runs:
-        return str(script.own_disk(chosen.profile.scratch) / "carried" / name)
+        return str(script.own_disk(chosen.profile.scratch) / "carried-0" / name)
     return str(home() / "runs" / name)
 
 

@@ -73,9 +73,11 @@ def main() -> int:
 def _carried(run: RunDirectory, index: int, order: Order) -> int:
     """The node's part of a run that lies in an object store: fetched, worked on, carried back."""
     url = order.carried["url"]
-    here = carried.hosted(run, index, Path(order.scratch))
     if index == 0:
-        return _work(here, index, order)  # the driver carries it
+        return _work(run, index, order)  # the driver carries it
+    here = carried.hosted(run, index)
+    carried.own_folder(here.path.parent.parent)
+    carried.own_folder(here.path)
     carrier = carried.Carrier(here, url, carried.access_of(url, order.carried), index)
     carrier.fetch(lambda name: name == "plan.json" or name.startswith(f"node-{index}/"))
     carrier.start()
