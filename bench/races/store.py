@@ -1,7 +1,7 @@
 """Copies to and from one store on one disk: ours against s5cmd, rclone and boto3's transfer manager.
 
-Every side is a whole process, started by its command line (boto3 by a short script). Uploads go to a prefix
-of the side's own, emptied before the clock starts; downloads to a folder of its own.
+Every side is a whole process, started by its command line (boto3 by a short script). Uploads go to a new prefix,
+downloads to a new folder each time.
 """
 
 from __future__ import annotations
@@ -133,14 +133,15 @@ def commands(way: str, local: Path, prefix: str) -> dict[str, list[str | Path]]:
 def upload(side: str, tree: str) -> Side:
     def run(work: Path) -> float:
         env = environment(work)
-        prefix = f"{tree}-{side}"
-        subprocess.run(
-            [peer_venv(PACKAGES, "store") / "s5cmd", "--log=error", "rm", f"s3://{BUCKET}/{prefix}/*"],
-            env=env,
-            capture_output=True,
-        )
+        prefix = f"{tree}-{side}-{time.monotonic_ns()}"
         os.sync()
-        return seconds_of(commands("up", work / tree, prefix)[side], env=env)
+        spent = seconds_of(commands("up", work / tree, prefix)[side], env=env)
+        if sum(1 for p in (work / tree).rglob("*") if p.is_file()) < FEW:
+            seconds_of(
+                [peer_venv(PACKAGES, "store") / "s5cmd", "--log=error", "rm", f"s3://{BUCKET}/{prefix}/*"],
+                env=env,
+            )
+        return spent
 
     return run
 
