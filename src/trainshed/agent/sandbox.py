@@ -63,8 +63,11 @@ def why_not() -> str:
 
 
 def enclose(node: NodePlan, enclosure: Enclosure, argv: Sequence[str], info_fd: int) -> list[str]:
-    """The command line that starts `argv` as the given node. `info_fd` is told the node's first process."""
-    command = [shutil.which("bwrap") or "bwrap", "--info-fd", str(info_fd)]
+    """The command line that starts `argv` as the given node. `info_fd` is told the node's first process.
+
+    That is `argv` itself: when it dies, however it dies, the kernel ends all that is on the node.
+    """
+    command = [shutil.which("bwrap") or "bwrap", "--as-pid-1", "--info-fd", str(info_fd)]
     command += ["--unshare-pid", "--unshare-uts", "--unshare-ipc", "--hostname", node.name[:64]]
     command += _root([seen for seen, _ in node.private])
     command += ["--proc", "/proc", "--dev-bind", "/dev", "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108

@@ -83,14 +83,15 @@ def test_killing_any_process_at_any_moment_ends_the_run_truly(shed: Shed) -> Non
     print(f"{len(results)} trials: {sorted(results)}")
 
 
-def test_driver_and_coordinator_killed_together_still_end_the_run(shed: Shed) -> None:
+@pytest.mark.parametrize("order", [("driver", "coordinator"), ("coordinator", "driver")])
+def test_driver_and_coordinator_killed_together_still_end_the_run(shed: Shed, order: tuple[str, str]) -> None:
     job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
     run = shed.submit(job)
     deadline = time.monotonic() + 20
     while len(found := kinds(run)) < 5 or "rank" not in found:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    for pid in (*found["driver"], *found["coordinator"]):
+    for pid in (pid for kind in order for pid in found[kind]):
         os.kill(pid, signal.SIGKILL)
     summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
     assert summary["state"] == "failed" and "node 0" in summary["reason"]

@@ -194,10 +194,10 @@ def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
             )
 
     def pass_on(number: int, _frame: object) -> None:
-        # bubblewrap passes no signal on to what it encloses: below it is its own init, then the agent.
+        # bubblewrap passes no signal on to what it encloses, which is its only child.
         pid: int | None = process.pid
         if order.isolation == "sandbox":
-            pid = _first_child(_first_child(pid))
+            pid = _first_child(pid)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
