@@ -37,7 +37,7 @@ class Finished:
     @property
     def trained(self) -> dict[int, tuple[int, str, str]]:
         """rank → world size, node, sum of all ranks' numbers, as the ranks themselves say."""
-        found = re.findall(r"TRAINED rank (\d+) of (\d+) on (\S+).* sum (\d+)", self.text)
+        found = re.findall(r"TRAINED rank (\d+) of (\d+) on (\S+).*? sum (\d+)", self.text)
         return {int(rank): (int(size), node, total) for rank, size, node, total in found}
 
     @property

@@ -101,8 +101,10 @@ def test_nodes_have_names_addresses_ports_and_folders_of_their_own(site: Site) -
     nodes = run.plan_json()["nodes"]
     assert len({node["address"] for node in nodes}) == 2
     first, second = _log(run.path, 0), _log(run.path, 1)
-    # Of the machine's own /tmp a node sees no more than what lies there and it needs: the checkout, the test's home.
+    # Of the machine's own /tmp a node sees no more than what lies there and it needs: the checkout, the test's
+    # home, and where inputs are kept for later runs.
     needed = {path.parts[2] for path in (ROOT, site.folder) if path.parts[1] == "tmp"}
+    needed.add(f"trainshed-{os.getuid()}")
     for rank, text in enumerate((first, second)):
         name, _, seen = text.splitlines()[0].partition(" on ")[2].partition(" ")
         assert name == nodes[rank]["name"] and set(json.loads(seen.replace("'", '"'))) <= needed
