@@ -6,6 +6,7 @@ Commands get a small environment of their own: what the user's shell holds
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +34,13 @@ class Slurm:
         env = {k: v for k, v in os.environ.items() if k in _KEPT or k in ("SLURM_CONF", "SLURM_CLUSTERS")}
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
-    def submit(self, write: Callable[[], str], brought: Mapping[str, str] | None = None) -> str:
+    def submit(
+        self, script: str, meanwhile: Callable[[], None], brought: Mapping[str, str] | None = None
+    ) -> str:
         """The job's number; RefusedError with Slurm's own words when it does not take it.
 
-        `write` makes the script and whatever the job will find when it starts. It is called
-        while sbatch itself starts up: what both take is then not added up. `brought` are variables
-        that Slurm keeps with the job.
+        `meanwhile` writes what the job will find when it starts, while sbatch is at work: what both
+        take is then not added up. `brought` are variables that Slurm keeps with the job.
         """
         command = ["sbatch", "--parsable", "--export=ALL"]
         pipe = subprocess.PIPE
@@ -54,12 +56,24 @@ class Slurm:
         except FileNotFoundError:
             raise _not_here(command[0]) from None
         try:
-            said, complaint = process.communicate(write(), timeout=_LIMIT)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(script)
+                process.stdin.flush()
+                process.stdin.close()
+            process.stdin = None
+            meanwhile()
+            said, complaint = process.communicate(timeout=_LIMIT)
         except subprocess.TimeoutExpired:
             raise _no_answer(command[0]) from None
+        except BaseException:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said, _ = process.communicate(timeout=_LIMIT)
+                if process.returncode == 0:
+                    self.cancel(said.strip().split(";")[0])
+            raise
         finally:
             if process.poll() is None:
-                # Without a whole script sbatch submits nothing.
                 process.kill()
                 process.communicate()
         if process.returncode != 0:

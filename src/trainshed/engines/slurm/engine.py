@@ -134,10 +134,9 @@ class SlurmEngine(Engine):
         store, keys = store_access(request.job, chosen.profile.runs or "")
         values = keys | values
         url = chosen.profile.runs
-        runs: list[RunDirectory] = []
+        runs = _create(request.job.name, chosen.array or 1)
 
-        def write() -> str:
-            runs.extend(_create(request.job.name, chosen.array or 1))
+        def write() -> None:
             submission = handed.Submission(
                 settings=chosen, emulate=request.emulated, user=getpass.getuser(), store=store
             )
@@ -148,12 +147,16 @@ class SlurmEngine(Engine):
                 self._write(run, request, submission, text, {} if url else values, runs)
                 if url:
                     carried.publish(run)
-            paths = [_place(chosen, run.id) for run in runs]
-            return script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
 
         try:
-            brought = carried.hand(values, url) if url else {}
-            job = Slurm(chosen.profile.slurm_conf).submit(write, brought)
+            paths = [_place(chosen, run.id) for run in runs]
+            asked = script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
+            slurm = Slurm(chosen.profile.slurm_conf)
+            if url:
+                write()  # takes its time, and the job may start at once
+                job = slurm.submit(asked, lambda: None, carried.hand(values, url))
+            else:
+                job = slurm.submit(asked, write)
         except BaseException:
             for run in runs:
                 self.forget(run)
