@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ _RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 def home() -> Path:
     """Trainshed's own folder: $TRAINSHED_HOME, or ~/.trainshed."""
-    return Path(os.environ.get("TRAINSHED_HOME") or Path.home() / ".trainshed").resolve()
+    named = os.environ.get("TRAINSHED_HOME") or str(Path.home() / ".trainshed")
+    return _resolved(named) if named.startswith("/") else Path(named).resolve()
+
+
+@lru_cache(maxsize=8)
+def _resolved(path: str) -> Path:
+    """Once for each home: it is asked for many times in one command."""
+    return Path(path).resolve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +122,13 @@ class Runs:
     def create(self, name: str) -> RunDirectory:
         """A fresh folder, named so that people recognise it and no two are alike."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        self.root.mkdir(parents=True, exist_ok=True)
         for _ in range(100):
             path = self.root / f"{name}-{stamp}-{secrets.token_hex(2)}"
             try:
                 path.mkdir()
+            except FileNotFoundError:
+                self.root.mkdir(parents=True, exist_ok=True)
+                continue
             except FileExistsError:
                 continue
             return RunDirectory(path)
