@@ -228,6 +228,9 @@ def _ending(result: Any, folder: Path, as_json: bool) -> None:
         print(f"{result.workload} {result.scale}, {result.framework}: {result.status}")
         for reason in result.reasons:
             print(f"  {reason.code}: {reason.message}")
+        for run in result.runs:
+            if run.index in result.score.runs_not_converged:
+                print(f"  note: run {run.index} counts as the slowest: {run.reasons[0].message}")
         for warning in result.warnings:
             print(f"  note: {warning.message}")
         print(f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)}")
