@@ -6,10 +6,9 @@ Commands get a small environment of their own: what the user's shell holds
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from trainshed.engines.slurm.states import FORMAT, Entry, parse_fields, parse_squeue, parse_state
 from trainshed.errors import RefusedError, TrainshedError
@@ -34,51 +33,17 @@ class Slurm:
         env = {k: v for k, v in os.environ.items() if k in _KEPT or k in ("SLURM_CONF", "SLURM_CLUSTERS")}
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
-    def submit(
-        self, script: str, meanwhile: Callable[[], None], brought: Mapping[str, str] | None = None
-    ) -> str:
+    def submit(self, script: str, brought: Mapping[str, str] | None = None) -> str:
         """The job's number; RefusedError with Slurm's own words when it does not take it.
 
-        `meanwhile` writes what the job will find when it starts, while sbatch is at work: what both
-        take is then not added up. `brought` are variables that Slurm keeps with the job.
+        What the job will find when it starts must be there before. `brought` are variables that
+        Slurm keeps with the job.
         """
-        command = ["sbatch", "--parsable", "--export=ALL"]
-        pipe = subprocess.PIPE
-        try:
-            process = subprocess.Popen(
-                command,
-                env=self.environment() | dict(brought or {}),
-                text=True,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
-            )
-        except FileNotFoundError:
-            raise _not_here(command[0]) from None
-        try:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(script)
-                process.stdin.flush()
-                process.stdin.close()
-            process.stdin = None
-            meanwhile()
-            said, complaint = process.communicate(timeout=_LIMIT)
-        except subprocess.TimeoutExpired:
-            raise _no_answer(command[0]) from None
-        except BaseException:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                said, _ = process.communicate(timeout=_LIMIT)
-                if process.returncode == 0:
-                    self.cancel(said.strip().split(";")[0])
-            raise
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        if process.returncode != 0:
-            raise RefusedError(f"Slurm refuses the job: {_words(complaint)}", _refusal_hint(complaint))
-        return said.strip().split(";")[0]
+        env = self.environment() | dict(brought or {})
+        done = self._run(["sbatch", "--parsable", "--export=ALL"], script, env)
+        if done.returncode != 0:
+            raise RefusedError(f"Slurm refuses the job: {_words(done.stderr)}", _refusal_hint(done.stderr))
+        return done.stdout.strip().split(";")[0]
 
     def jobs(self) -> list[Entry]:
         """All jobs of this user that Slurm still remembers, ended ones too."""
@@ -130,15 +95,17 @@ class Slurm:
             )
         return done.stdout
 
-    def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 command,
-                env=self.environment(),
+                env=env or self.environment(),
+                input=text,
                 capture_output=True,
                 text=True,
                 timeout=_LIMIT,
-                stdin=subprocess.DEVNULL,
             )
         except FileNotFoundError:
             raise _not_here(command[0]) from None

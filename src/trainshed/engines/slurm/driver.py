@@ -205,8 +205,8 @@ class Driver:
         mounts = [(f"{node}/{folder}", seen) for seen, folder in planned.nodes[0].private]
         own = carried.hosted(self.run, "{node}") if self.carrier else self.run
         shared = (path for path in order.writable if path != str(self.run.path))
-        mounts += [(path, path) for path in (str(own.path), *shared, containers.PACKAGE)]
-        mounts.append((f"{node}/hosts", "/etc/hosts"))
+        mounts += [(path, path) for path in (str(own.path), *shared)]
+        mounts += [(containers.PACKAGE, f"{containers.PACKAGE}:ro"), (f"{node}/hosts", "/etc/hosts:ro")]
         tool = self.submission.settings.profile.container or "podman"
         label = containers.label_of(self.run.id, "{node}")
         return replace(given, prefix=enter.prefix(sys.executable, tool, label, mounts), root=node)

@@ -135,8 +135,8 @@ class SlurmEngine(Engine):
         values = keys | values
         url = chosen.profile.runs
         runs = _create(request.job.name, chosen.array or 1)
-
-        def write() -> None:
+        try:
+            brought = carried.hand(values, url) if url else {}
             submission = handed.Submission(
                 settings=chosen, emulate=request.emulated, user=getpass.getuser(), store=store
             )
@@ -147,16 +147,9 @@ class SlurmEngine(Engine):
                 self._write(run, request, submission, text, {} if url else values, runs)
                 if url:
                     carried.publish(run)
-
-        try:
             paths = [_place(chosen, run.id) for run in runs]
             asked = script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
-            slurm = Slurm(chosen.profile.slurm_conf)
-            if url:
-                write()  # takes its time, and the job may start at once
-                job = slurm.submit(asked, lambda: None, carried.hand(values, url))
-            else:
-                job = slurm.submit(asked, write)
+            job = Slurm(chosen.profile.slurm_conf).submit(asked, brought)
         except BaseException:
             for run in runs:
                 self.forget(run)
