@@ -86,3 +86,14 @@ def test_a_store_that_refuses_crc32_gets_md5(store) -> None:
 def test_a_store_that_says_it_keeps_another_crc32_is_caught(store) -> None:
     with pytest.raises(ChecksumError):
         store(lambda headers, body: (200, {CRC32: "AAAAAA=="}, b"")).put("bucket", "key", b"bytes")
+
+
+def test_a_store_that_tells_no_checksum_at_all_is_sent_the_md5(store) -> None:
+    seen = []
+
+    def answer(headers: dict[str, str], body: bytes) -> Answer:
+        seen.append("content-md5" in headers)
+        return 200, {"ETag": '"no-checksum"'}, b""
+
+    store(answer).put("bucket", "key", b"bytes")
+    assert seen == [False, True]

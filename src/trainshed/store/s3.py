@@ -100,13 +100,12 @@ class Client:
 
         def check(answer: Answer) -> None:
             etag = unquoted(answer.headers.get("etag", ""))
-            kept = answer.headers.get(CRC32, "")
-            if by_crc32 and kept:
-                same = kept == extra[CRC32]
+            if by_crc32 and CRC32 in answer.headers:
+                same = answer.headers[CRC32] == extra[CRC32]
             else:
                 self.speaks_crc32 = False
-                known = is_md5(etag) and not _encrypted(answer)
-                same = not known or etag == (checksum.md5(data) if by_crc32 else digest).hex()
+                md5 = checksum.md5(data) if by_crc32 else digest
+                same = not _tells_md5(answer) or etag == md5.hex()
             if not same:
                 raise ChecksumError(f"the store holds other bytes than were sent for {bucket}/{key}")
 
@@ -117,6 +116,10 @@ class Client:
                 raise
             self.speaks_crc32 = False  # it does not even want to hear of it
             return self.put(bucket, key, data, query=query, mode=mode)
+        if by_crc32 and CRC32 not in answer.headers and not _tells_md5(answer):
+            return self.put(
+                bucket, key, data, query=query, mode=mode
+            )  # nobody has checked it: now with its MD5
         return unquoted(answer.headers.get("etag", ""))
 
     def get(
@@ -153,7 +156,7 @@ class Client:
                 if checksum.is_whole_crc32(crc32):
                     same = checksum.to_header(checksum.crc32(data)) == crc32
                 else:
-                    same = not is_md5(etag) or _encrypted(answer) or checksum.md5(data).hex() == etag
+                    same = not _tells_md5(answer) or checksum.md5(data).hex() == etag
                 if not same:
                     raise ChecksumError(f"bytes of {bucket}/{key} do not match its checksum {crc32 or etag}")
 
@@ -226,7 +229,13 @@ class Client:
         extra = {} if mode is None else {MODE_HEADER: f"{mode & 0o777:o}"}
         if self.speaks_crc32:
             extra.update({"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"})
-        answer = self.request("POST", bucket, key, query={"uploads": ""}, extra=extra)
+        try:
+            answer = self.request("POST", bucket, key, query={"uploads": ""}, extra=extra)
+        except StoreError as error:
+            if not (self.speaks_crc32 and error.code in FOREIGN_CODES):
+                raise
+            self.speaks_crc32 = False
+            return self.start_multipart(bucket, key, mode)
         if answer.headers.get("x-amz-checksum-algorithm", "").upper() != "CRC32":
             self.speaks_crc32 = False
         return xml.texts(answer.body, "UploadId")[0]
@@ -407,10 +416,11 @@ class Client:
         )
 
 
-def _encrypted(answer: Answer) -> bool:
-    """Objects under a key of their own have ETags that look like MD5 and are not."""
+def _tells_md5(answer: Answer) -> bool:
+    """Whether the ETag is an MD5. Those of objects under a key of their own look like one and are none."""
     header = answer.headers.get("x-amz-server-side-encryption", "")
-    return "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
+    encrypted = "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
+    return is_md5(unquoted(answer.headers.get("etag", ""))) and not encrypted
 
 
 def _words(error: Exception) -> str:
