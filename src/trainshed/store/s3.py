@@ -1,85 +1,34 @@
-"""One S3-compatible store: requests signed, retried with an end, answers checked, errors put in words.
+"""What S3 offers, as calls: objects, listings, parts; what is sent and fetched is checked.
 
-It knows nothing of trees, files or copying. Keys are passed exactly as they are stored.
+It knows nothing of trees, files or copying.
 """
 
 from __future__ import annotations
 
-import base64
-import errno
-import hashlib
 import itertools
-import random
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Mapping
 
 from trainshed.store import checksum, xml
+from trainshed.store.calls import Caller, Patience
 from trainshed.store.credentials import Credentials
-from trainshed.store.errors import (
-    AccessDeniedError,
-    ChecksumError,
-    DiskFullError,
-    ObjectNotFoundError,
-    PreconditionError,
-    StoreError,
-    StoreUnavailableError,
-)
+from trainshed.store.errors import ChecksumError, ObjectNotFoundError, PreconditionError, StoreError
 from trainshed.store.pool import Later
-from trainshed.store.signing import Signer, encode_path, encode_query
-from trainshed.store.wire import Address, Answer, Connection, Sink, WireError
+from trainshed.store.signing import encode_path
+from trainshed.store.wire import Answer, Sink, WireError
 
-RETRYABLE_STATUS = {429, 500, 502, 503, 504}
-RETRYABLE_CODES = {"BadDigest", "RequestTimeout", "SlowDown", "IncompleteBody", "InternalError"}
-DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
 FOREIGN_CODES = {"NotImplemented", "InvalidArgument", "InvalidRequest", "UnsupportedArgument"}
 MODE_HEADER = "x-amz-meta-trainshed-mode"
 CRC32, CHECKSUM_MODE = "x-amz-checksum-crc32", "x-amz-checksum-mode"
 WORTH_CRC32 = 64 * 1024  # below, MD5 costs less than a longer request
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long the client tries. The defaults outlast a restart of the embedded store."""
-
-    attempts: int = 9
-    first_pause: float = 0.1
-    longest_pause: float = 5.0
-    connect_timeout: float = 10.0
-    idle_timeout: float = 60.0
-
-
-class Client:
-    """Safe to share between threads; each request borrows a connection from a pool."""
+class Client(Caller):
+    """One store. Safe to share between threads."""
 
     def __init__(self, credentials: Credentials, patience: Patience | None = None) -> None:
-        parts = urlsplit(credentials.endpoint)
-        secure = parts.scheme == "https"
-        host = parts.hostname or ""
-        port = parts.port or (443 if secure else 80)
-        self.credentials = credentials
-        self.patience = patience or Patience()
-        self.retries = 0
-        self.on_pressure: Callable[[], None] = lambda: None
+        super().__init__(credentials, patience)
         self.speaks_crc32 = True
         """Whether the store checks and keeps CRC-32s: believed until it answers without one."""
-        self._netloc = f"[{host}]" if ":" in host else host
-        if port != (443 if secure else 80):
-            self._netloc += f":{port}"
-        self._address = Address(host, port, secure, credentials.verify_tls)
-        self._signer = Signer(credentials)
-        self._pools: dict[str, list[Connection]] = {}
-        self._lock = threading.Lock()
-
-    def close(self) -> None:
-        with self._lock:
-            for pool in self._pools.values():
-                for connection in pool:
-                    connection.close()
-            self._pools.clear()
 
     def put(
         self,
@@ -206,7 +155,7 @@ class Client:
         """Delete up to any number of keys, a thousand per request."""
         for start in range(0, len(keys), 1000):
             body = xml.delete_body(keys[start : start + 1000])
-            extra = {"content-md5": base64.b64encode(hashlib.md5(body).digest()).decode()}  # noqa: S324
+            extra = {"content-md5": checksum.to_header(checksum.md5(body))}
             answer = self.request("POST", bucket, "", query={"delete": ""}, body=body, extra=extra)
             failed = xml.first_delete_error(answer.body)
             if failed:
@@ -217,7 +166,7 @@ class Client:
         extra = {"x-amz-copy-source": encode_path(f"/{source[0]}/{source[1]}")}
         answer = self.request("PUT", bucket, key, extra=extra)
         if b"<Error" in answer.body:  # S3 may answer 200 and then fail
-            raise self._refusal(answer, bucket, key)
+            raise self.refusal(answer, bucket, key)
 
     def create_bucket(self, bucket: str) -> None:
         self.request("PUT", bucket, "")
@@ -268,7 +217,7 @@ class Client:
         extra = {CRC32: checksum.to_header(crc32), "x-amz-checksum-type": "FULL_OBJECT"} if crc32 else None
         answer = self.request("POST", bucket, key, query={"uploadId": upload}, body=body, extra=extra)
         if b"<Error" in answer.body:
-            raise self._refusal(answer, bucket, key)
+            raise self.refusal(answer, bucket, key)
         return unquoted(next(iter(xml.texts(answer.body, "ETag")), ""))
 
     def abort_multipart(self, bucket: str, key: str, upload: str) -> None:
@@ -277,158 +226,12 @@ class Client:
         except ObjectNotFoundError:
             pass
 
-    def request(
-        self,
-        method: str,
-        bucket: str,
-        key: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | bytearray | memoryview = b"",
-        extra: Mapping[str, str] | None = None,
-        into: memoryview | Sink | None = None,
-        check: Callable[[Answer], None] | None = None,
-    ) -> Answer:
-        """Send one request until it succeeds, is refused for good, or patience ends."""
-        host, path = self._place(bucket, key)
-        encoded = encode_query(query) if query else ""
-        target = f"{path}?{encoded}" if encoded else path
-        pause = self.patience.first_pause
-        for attempt in range(self.patience.attempts):
-            if attempt:
-                self.retries += 1
-                time.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, self.patience.longest_pause)
-            lines = self._signer.headers(method, host, path, encoded, extra)
-            head = f"{method} {target} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
-            try:
-                answer = self._exchange(host, method, head.encode("utf-8"), body, into)
-                if answer.status < 300:
-                    if check:
-                        check(answer)
-                    return answer
-            except ChecksumError as error:
-                last: Exception = error
-                continue
-            except OSError as error:  # refused, reset, timed out, cut short
-                if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
-                    raise StoreUnavailableError(
-                        f"no such host: {self._address.host} (endpoint of {self.credentials.source})",
-                        "correct the endpoint",
-                    ) from error
-                if type(error).__name__ == "SSLCertVerificationError":  # ssl is loaded only when used
-                    raise StoreUnavailableError(
-                        f"{self.credentials.endpoint} shows a certificate that is not trusted: {error}",
-                        "add its authority to this machine (SSL_CERT_FILE), or set verify_tls: false in the profile",
-                    ) from error
-                last = error
-                self.on_pressure()
-                continue
-            refusal = self._refusal(answer, bucket, key)
-            if answer.status in RETRYABLE_STATUS or refusal.code in RETRYABLE_CODES:
-                last = refusal
-                if answer.status in (429, 503):
-                    self.on_pressure()
-                continue
-            raise refusal
-        raise self._given_up(last, bucket, key)
-
-    def _exchange(
-        self,
-        host: str,
-        method: str,
-        head: bytes,
-        body: bytes | bytearray | memoryview,
-        into: memoryview | Sink | None,
-    ) -> Answer:
-        with self._lock:
-            pool = self._pools.setdefault(host, [])
-            connection = pool.pop() if pool else None
-        patience = self.patience
-        while True:
-            fresh = connection is None
-            if connection is None:
-                address = self._address
-                if not self.credentials.path_style:
-                    address = Address(host.rsplit(":", 1)[0], address.port, address.secure, address.verify)
-                connection = Connection(address, patience.connect_timeout, patience.idle_timeout)
-            try:
-                connection.send(head, body)
-                answer = connection.receive(method, into)
-                break
-            except (ConnectionError, WireError):
-                connection.close()
-                if fresh:
-                    raise
-                connection = None  # the store closed an idle connection: no failure, try a new one
-            except BaseException:
-                connection.close()
-                raise
-        # After 400 or 5xx the next try takes another way: what spoilt the request may be this connection's path.
-        if connection.reusable and answer.status != 400 and answer.status < 500:
-            with self._lock:
-                pool.append(connection)
-        else:
-            connection.close()
-        return answer
-
-    def _place(self, bucket: str, key: str) -> tuple[str, str]:
-        if not bucket:
-            return self._netloc, "/"
-        if self.credentials.path_style:
-            return self._netloc, encode_path(f"/{bucket}/{key}" if key else f"/{bucket}")
-        return f"{bucket}.{self._netloc}", encode_path(f"/{key}")
-
-    def _refusal(self, answer: Answer, bucket: str, key: str) -> StoreError | ObjectNotFoundError:
-        code = next(iter(xml.texts(answer.body, "Code")), "")
-        said = next(iter(xml.texts(answer.body, "Message")), "")
-        what = f"{bucket}/{key}" if key else bucket
-        if answer.status == 404:
-            if code == "NoSuchBucket":
-                return ObjectNotFoundError(f"no bucket {bucket!r} at {self.credentials.endpoint}", code=code)
-            return ObjectNotFoundError(f"no object {what!r} at {self.credentials.endpoint}", code=code)
-        if answer.status in (401, 403) or code in DENIED:
-            return AccessDeniedError(
-                f"{self.credentials.endpoint} refused {what}: {code or answer.status} {said}".rstrip(),
-                f"keys come from {self.credentials.source}; check them and the rights on the bucket",
-            )
-        if answer.status == 412:
-            return PreconditionError(f"{what} changed while it was read", "copy it again")
-        if answer.status == 507 or "no space left" in said.lower() or "no writable volumes" in said.lower():
-            return DiskFullError(
-                f"the store at {self.credentials.endpoint} has no room: {said}", "free space there"
-            )
-        return StoreError(
-            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": "),
-            code=code,
-        )
-
-    def _given_up(self, last: Exception, bucket: str, key: str) -> Exception:
-        what = f"{bucket}/{key}" if key else bucket
-        if isinstance(last, ChecksumError):
-            return ChecksumError(
-                f"{last.message}, {self.patience.attempts} times in a row", "check network and store"
-            )
-        reason = last.message if isinstance(last, StoreError) else _words(last)
-        return StoreUnavailableError(
-            f"store {self.credentials.endpoint} failed {self.patience.attempts} times for {what}: {reason}",
-            "check that it runs and is reachable; the same command again resumes",
-        )
-
 
 def _tells_md5(answer: Answer) -> bool:
     """Whether the ETag is an MD5. Those of objects under a key of their own look like one and are none."""
     header = answer.headers.get("x-amz-server-side-encryption", "")
     encrypted = "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
     return is_md5(unquoted(answer.headers.get("etag", ""))) and not encrypted
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, socket.timeout):
-        return "timed out"
-    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-        return "connection refused"
-    return str(error) or type(error).__name__
 
 
 def unquoted(etag: str) -> str:

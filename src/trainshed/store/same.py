@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 
+from trainshed.store.local_side import LocalReader
 from trainshed.store.location import Location
+from trainshed.store.parts import part_size
+from trainshed.store.remote_side import RemoteReader
 from trainshed.store.s3 import is_md5
-from trainshed.store.sides import LocalReader, RemoteReader, part_size
 from trainshed.store.tree import Entry
 
 SLACK = 0.002  # file systems and listings round times differently

@@ -6,19 +6,10 @@ import threading
 from dataclasses import dataclass, field
 
 from trainshed.store.errors import ChecksumError, ObjectNotFoundError
+from trainshed.store.local_side import LocalReader, LocalReading, LocalWriter, LocalWriting
+from trainshed.store.parts import PART, ChangedError
 from trainshed.store.pool import Pool
-from trainshed.store.sides import (
-    PART,
-    ChangedError,
-    LocalReader,
-    LocalReading,
-    LocalWriter,
-    LocalWriting,
-    RemoteReader,
-    RemoteReading,
-    RemoteWriter,
-    RemoteWriting,
-)
+from trainshed.store.remote_side import RemoteReader, RemoteReading, RemoteWriter, RemoteWriting
 from trainshed.store.tree import Entry, Problem
 
 TRIES = 3

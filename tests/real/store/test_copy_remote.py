@@ -20,8 +20,9 @@ from trainshed.store import (
     remove,
     write_bytes,
 )
+from trainshed.store.local_side import LocalReading
+from trainshed.store.remote_side import RemoteWriter
 from trainshed.store.s3 import Client
-from trainshed.store.sides import LocalReading, RemoteWriter
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 

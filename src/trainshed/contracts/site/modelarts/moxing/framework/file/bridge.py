@@ -36,11 +36,12 @@ from moxing.framework.file.errors import (  # noqa: E402
     Response,
 )
 from trainshed.store import credentials as _credentials  # noqa: E402
+from trainshed.store.calls import Patience  # noqa: E402
 from trainshed.store.copy import copy as _copy  # noqa: E402
 from trainshed.store.errors import AccessDeniedError, ChecksumError, CopyError, ObjectNotFoundError  # noqa: E402
 from trainshed.store.errors import StoreError as _StoreError  # noqa: E402
 from trainshed.store.location import parse_url  # noqa: E402
-from trainshed.store.s3 import Client, Patience  # noqa: E402
+from trainshed.store.s3 import Client  # noqa: E402
 
 __all__ = ["ObjectNotFoundError", "client", "copy_tree", "parse_url", "set_auth", "translated"]
 
