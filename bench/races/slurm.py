@@ -1,23 +1,23 @@
-"""Race: 200 small jobs handed to a real Slurm, by Trainshed and by plain `sbatch`.
+"""Race: 200 small jobs handed to a real Slurm, by one `trainshed submit` and by `sbatch` for each.
 
 Jobs are held, so that only submission is measured and not what two cores make
-of 200 running jobs. Both sides start from this process.
+of 200 running jobs.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.harness import ROOT, Race
+from bench.harness import ROOT, Race, seconds_of
 
 sys.path.insert(0, str(ROOT / "tests/real/slurm"))
 
 _JOBS = 200
+_SCRIPT = "#!/bin/bash\n#SBATCH --hold --nodes=1 --ntasks-per-node=1 --output=/dev/null\ntrue\n"
 _cluster: Any = None
 
 
@@ -37,6 +37,11 @@ def _setup(work: Path) -> None:
     from trainshed.engines.slurm.profile import save
 
     save("slurm", {"sbatch": ["--hold"]})
+    jobs = work / "jobs"
+    jobs.mkdir()
+    for number in range(_JOBS):
+        (jobs / f"{number:03}.yaml").write_text(f"name: small-{number}\ncommand: 'true'\n")
+        (jobs / f"{number:03}.sh").write_text(_SCRIPT)
 
 
 def _teardown(_work: Path) -> None:
@@ -53,28 +58,17 @@ def _clear() -> None:
         time.sleep(0.1)
 
 
-def _ours(_work: Path) -> float:
-    from trainshed.engines.base import Request
-    from trainshed.engines.slurm.engine import ENGINE
-    from trainshed.spec.load import load_job
-
-    request = Request(load_job({"name": "small", "command": "true"}))
-    began = time.monotonic()
-    for _ in range(_JOBS):
-        ENGINE.submit(request)
-    spent = time.monotonic() - began
+def _ours(work: Path) -> float:
+    jobs = sorted(work.glob("jobs/*.yaml"))
+    spent = seconds_of([ROOT / ".venv/bin" / "trainshed", "submit", "--engine", "slurm", *jobs])
     _clear()
     return spent
 
 
 def _sbatch(work: Path) -> float:
-    script = "#!/bin/bash\n#SBATCH --hold --nodes=1 --ntasks-per-node=1 --output=/dev/null\ntrue\n"
-    began = time.monotonic()
-    for _ in range(_JOBS):
-        subprocess.run(
-            ["sbatch", "--parsable"], input=script, text=True, capture_output=True, check=True, cwd=work
-        )
-    spent = time.monotonic() - began
+    spent = seconds_of(
+        ["bash", "-ec", "for script in jobs/*.sh; do sbatch --parsable $script; done"], cwd=work
+    )
     _clear()
     return spent
 

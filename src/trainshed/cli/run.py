@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from trainshed.runs.directory import RunDirectory
 from trainshed.runs.summary import Summary
 
 Job = Annotated[Path, typer.Argument(help="job.yaml, or the folder that holds it")]
+Jobs = Annotated[list[Path], typer.Argument(help="job files, or the folders that hold them")]
 Shape = Annotated[str | None, typer.Option("-j", "--shape", help="nodes x devices a node, e.g. 2x2")]
 Parameter = Annotated[list[str] | None, typer.Option("-p", "--param", help="NAME=VALUE for the script")]
 Variable = Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE in its environment")]
@@ -53,7 +55,7 @@ def run(
 
 
 def submit(
-    job: Job,
+    jobs: Jobs,
     shape: Shape = None,
     param: Parameter = None,
     env: Variable = None,
@@ -64,18 +66,23 @@ def submit(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Start a job in the background and print its run id (of an array, all of them)."""
-    request = _request(job, shape, param, env, setting, option, emulate, attached=False)
+    """Start jobs in the background and print their run ids (of an array, all of them).
+
+    All job files are checked before the first job starts. With --json, a line for each job.
+    """
+    requests = [_request(job, shape, param, env, setting, option, emulate, attached=False) for job in jobs]
     member = axes.load("engine", engine)
     if dry_run:
-        _preview(member, request, as_json)
+        for request in requests:
+            _preview(member, request, as_json)
         return
-    started = member.submit(request)
-    every = started.array()
-    if as_json:
-        print_json({"id": started.id, "path": str(started.path)} | ({"array": every} if every else {}))
-    else:
-        print("\n".join(every or [started.id]))
+    for started in member.submit_each(requests) if len(requests) > 1 else [member.submit(requests[0])]:
+        every = started.array()
+        if as_json:
+            told = {"id": started.id, "path": str(started.path)} | ({"array": every} if every else {})
+            print(json.dumps(told), flush=True)
+        else:
+            print("\n".join(every or [started.id]), flush=True)
 
 
 def attend(engine: Any, started: RunDirectory, as_json: bool, began: float) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainshed.errors import TrainshedError
 from trainshed.plan.model import Plan
 from trainshed.runs.directory import RunDirectory
 from trainshed.spec.job import JobSpec
@@ -74,6 +76,12 @@ class Engine(ABC):
         """`count` runs of the same job; an engine that has a better way than one by one uses it."""
         return [self.submit(request) for _ in range(count)]
 
+    def submit_each(self, requests: Sequence[Request]) -> Iterator[RunDirectory]:
+        """Start several jobs; the first that is refused ends it, by name, after those that were not."""
+        for request in requests:
+            with naming(request):
+                yield self.submit(request)
+
     @abstractmethod
     def status(self, run: RunDirectory) -> Status:
         """What the engine knows of the run now."""
@@ -89,6 +97,16 @@ class Engine(ABC):
     def forget(self, run: RunDirectory) -> None:
         """Remove what the engine keeps of an ended run outside its directory; by default nothing is."""
         return
+
+
+@contextmanager
+def naming(request: Request) -> Iterator[None]:
+    """Errors say which of several jobs they are about."""
+    try:
+        yield
+    except TrainshedError as error:
+        error.message = f"job {request.job.name}: {error.message}"
+        raise
 
 
 def resolve_secrets(job: JobSpec) -> dict[str, str]:

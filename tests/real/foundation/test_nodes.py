@@ -135,6 +135,17 @@ def test_a_run_in_the_background_is_listed_followed_waited_for_and_removed(shed:
     assert shed.cli("show", run).returncode == 2
 
 
+def test_several_job_files_start_together_or_not_at_all(shed: Shed) -> None:
+    good = [shed.job(n, {"t.py": f"print('{n}')"}, entry="t.py", resources="1x1") for n in ("one", "two")]
+    wrong = shed.job("three", command="true", resourcs="1x1")
+    refused = shed.cli("submit", *good, wrong)
+    assert refused.returncode == 2 and "did you mean resources?" in refused.stderr
+    assert not refused.stdout and not (shed.home / "runs").exists()
+    told = [json.loads(line) for line in shed.cli("submit", *good, "--json").stdout.splitlines()]
+    assert [shed.cli("wait", run["id"]).returncode for run in told] == [0, 0]
+    assert [shed.log(run["id"], 0) for run in told] == ["one\n", "two\n"]
+
+
 @pytest.mark.parametrize("shape", ["1x1", "1x2", "2x2"])
 @pytest.mark.parametrize("framework", ["pytorch", "mindspore"])
 def test_the_same_job_trains_in_every_shape_and_the_ranks_really_talk(

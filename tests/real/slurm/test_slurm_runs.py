@@ -264,6 +264,20 @@ def test_what_slurm_refuses_leaves_nothing_behind(site: Site) -> None:
     assert not list((site.folder / "home/runs").iterdir())
 
 
+def test_of_several_jobs_those_before_a_refused_one_run_and_it_is_named(site: Site) -> None:
+    from trainshed.errors import RefusedError
+
+    asked = [Request(site.job(HELLO, f"good-{i}", resources="1x1")) for i in range(2)]
+    asked.append(Request(site.job(HELLO, "bad", resources="1x1"), options={"partition": "nowhere"}))
+    asked += [Request(site.job(HELLO, f"late-{i}", resources="1x1")) for i in range(20)]
+    started = []
+    with pytest.raises(RefusedError, match=r"^job bad: .*(?i:partition)"):
+        started.extend(site.engine.submit_each(asked))
+    assert {run.path for run in started} == set((site.folder / "home/runs").iterdir())
+    assert len(started) < len(asked) - 1, "none is begun after the refusal"
+    assert [site.wait(run).state for run in started] == [RunState.SUCCEEDED] * len(started)
+
+
 def test_an_interface_that_a_node_lacks_is_named(site: Site) -> None:
     run = site.submit(site.job(HELLO), interface="ib7")
     ended = site.wait(run)
@@ -287,7 +301,7 @@ def test_the_result_is_written_for_programs(site: Site) -> None:
 
 def test_two_hundred_jobs_submitted_at_once_all_have_a_true_state(site: Site) -> None:
     job = site.job("print('small')", "small", resources="1x1", code=None, entry=None, command="true")
-    runs = [site.submit(job) for _ in range(200)]
+    runs = list(site.engine.submit_each([Request(job)] * 200))
     assert len({site.number(run) for run in runs}) == 200
     until(
         lambda: sum(site.state(run).state is RunState.SUCCEEDED for run in runs) >= 3, 60, "three successes"

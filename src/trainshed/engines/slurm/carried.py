@@ -75,7 +75,7 @@ def _staged(channel: Channel, url: str) -> Channel:
 
 def publish(run: RunDirectory) -> None:
     """Bring this side's files to the store: only while no driver lives that writes them."""
-    for name in ("job.yaml", "slurm.json", "result.json", "events.jsonl"):
+    for name in ("job.yaml", "result.json", "events.jsonl"):
         if (run.path / name).exists():
             store.write_bytes(f"{_url(run)}/{name}", (run.path / name).read_bytes())
 

@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from trainshed.engines import _driving as driving
@@ -17,6 +19,7 @@ from trainshed.engines.base import (
     Request,
     Status,
     as_options,
+    naming,
     resolve_secrets,
     store_access,
 )
@@ -24,7 +27,7 @@ from trainshed.engines.slurm import carried, doctor, handed, remote, script
 from trainshed.engines.slurm.client import Slurm, SlurmError
 from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
 from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, parse_fields, state_of, waiting_words
-from trainshed.errors import RefusedError, UsageError
+from trainshed.errors import RefusedError, TrainshedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
@@ -41,6 +44,8 @@ _FRESH = 2.0
 """Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
 _SILENT = 60.0
 """Seconds without a word after which a run that Slurm does not know is taken for dead."""
+_AT_ONCE = 4
+"""Submissions side by side: most of each is spent waiting for the controller, which must not be flooded."""
 _NOTE = "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
 
 
@@ -67,6 +72,27 @@ class SlurmEngine(Engine):
         """`count` runs of the same job as one array."""
         chosen = self._settings(request)
         return self._submit(request, chosen.model_copy(update={"array": count}))
+
+    def submit_each(self, requests: Sequence[Request]) -> Iterator[RunDirectory]:
+        refused: list[TrainshedError] = []
+
+        def one(request: Request) -> RunDirectory | None:
+            if refused:
+                return None
+            try:
+                with naming(request):
+                    return self.submit(request)
+            except TrainshedError as error:
+                refused.append(error)
+                return None
+
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            yield from filter(None, pool.map(one, requests))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if refused:
+            raise refused[0]
 
     def status(self, run: RunDirectory) -> Status:
         if remote.is_mirror(run):
@@ -186,9 +212,11 @@ class SlurmEngine(Engine):
         runs: list[RunDirectory],
     ) -> None:
         run.write("job.yaml", job)
-        handed.write(run, submission, values)
+        if values:
+            handed.keep(run, values)
         run.append(
             Kind.SUBMITTED,
+            submission=submission.model_dump(mode="json", exclude_defaults=True),
             name=request.job.name,
             engine=self.name,
             shape=request.job.resources.shape,

@@ -1,4 +1,4 @@
-"""What a submission leaves for its driver: settings in the run directory, secrets outside it.
+"""What a submission leaves for its driver: settings with the run's first event, secrets outside the run.
 
 Secrets lie in a file that only their owner can read, until the run has ended.
 """
@@ -15,8 +15,6 @@ from trainshed.engines.slurm.profile import Settings
 from trainshed.errors import TrainshedError
 from trainshed.runs.directory import RunDirectory, home
 
-_FILE = "slurm.json"
-
 
 class Submission(BaseModel):
     """How the run was asked for, besides its job."""
@@ -30,12 +28,6 @@ class Submission(BaseModel):
     """Variables that lead to the object store; its keys are among the secrets."""
 
 
-def write(run: RunDirectory, submission: Submission, values: dict[str, str]) -> None:
-    run.write(_FILE, submission.model_dump_json(exclude_defaults=True))
-    if values:
-        keep(run, values)
-
-
 def keep(run: RunDirectory, values: dict[str, str]) -> None:
     """Secrets, for the driver on this file system."""
     path = _secrets(run)
@@ -47,7 +39,7 @@ def keep(run: RunDirectory, values: dict[str, str]) -> None:
 
 
 def read(run: RunDirectory) -> Submission:
-    return Submission.model_validate_json((run.path / _FILE).read_bytes())
+    return Submission.model_validate(next(run.events()).data["submission"])
 
 
 def secrets(run: RunDirectory, wanted: bool) -> dict[str, str]:
