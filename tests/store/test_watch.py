@@ -17,7 +17,7 @@ def test_volumes_are_small_on_small_disks(free_gib: int, megabytes: int) -> None
 
 def test_ports_of_the_last_run_are_kept_if_free() -> None:
     chosen = watch.choose_ports({})
-    assert set(chosen) == set(watch.PARTS)
+    assert set(chosen) == set(watch.DOORS)
     assert watch.choose_ports(chosen) == chosen
     with socket.create_server(("127.0.0.1", chosen["filer"])):
         assert watch.choose_ports(chosen) != chosen

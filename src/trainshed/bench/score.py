@@ -69,7 +69,7 @@ def score_runs(rules: Rules, runs: Sequence[RunResult]) -> tuple[Score, list[Rea
         )
         if len(known) > 1
         else lonely,
-        confidence_low=Measured(value=interval.low, unit=unit, source="95 % interval of the mean")
+        confidence_low=Measured(value=max(0.0, interval.low), unit=unit, source="95 % interval of the mean")
         if interval
         else lonely,
         confidence_high=Measured(value=interval.high, unit=unit, source="95 % interval of the mean")

@@ -252,6 +252,8 @@ class _Job:
         delete: bool,
     ) -> Names:
         names = Names(self._root.path if self._root else "")
+        clearing = delete and self._root is not None
+        folders = {above for name in have for above in _above(name)} if clearing else None
         late = []
         for item in entries:
             if pool.error:
@@ -265,9 +267,9 @@ class _Job:
             if self._root and item.size == 0 and not item.is_directory:
                 late.append(item)  # may turn out to be a directory in disguise
                 continue
-            self._consider(pool, transfer, reader, item, have, names, force=force, delete=delete)
+            self._consider(pool, transfer, reader, item, have, names, folders, force=force)
         for item in late:
-            self._consider(pool, transfer, reader, item, have, names, force=force, delete=delete)
+            self._consider(pool, transfer, reader, item, have, names, folders, force=force)
         if only is not None:
             for missing in sorted(only - names.files):
                 self._ledger.unrepresentable.append(Problem(missing, "is not in the source"))
@@ -281,9 +283,9 @@ class _Job:
         item: Entry,
         have: dict[str, Entry],
         names: Names,
+        folders: set[str] | None,
         *,
         force: bool,
-        delete: bool,
     ) -> None:
         reason = transfer.writer.problem(item.name) or (names.clash(item) if self._root else "")
         if item.is_directory and item.size:
@@ -294,8 +296,8 @@ class _Job:
             return
         names.add(item)
         there = have.get(item.name)
-        if delete and self._root:
-            self._clear_the_way(transfer, item, have)
+        if folders is not None:
+            self._clear_the_way(transfer, item, have, folders)
         if item.is_directory:
             if not (there and there.is_directory):
                 pool.submit(lambda: transfer.writer.make_directory(item.name))
@@ -309,11 +311,12 @@ class _Job:
         else:
             self._plan(pool, transfer, item, item.name, have)
 
-    def _clear_the_way(self, transfer: Transfer, item: Entry, have: dict[str, Entry]) -> None:
+    def _clear_the_way(
+        self, transfer: Transfer, item: Entry, have: dict[str, Entry], folders: set[str]
+    ) -> None:
         """With --delete, what is of the wrong kind at the destination goes first."""
-        parents = [item.name[:i] for i, c in enumerate(item.name) if c == "/"]
-        wrong = [have[p] for p in parents if p in have and not have[p].is_directory]
-        if not item.is_directory and item.name not in have:
+        wrong = [have[p] for p in _above(item.name) if p in have and not have[p].is_directory]
+        if not item.is_directory and item.name in folders:
             wrong += [e for n, e in have.items() if n.startswith(item.name + "/")]
         there = have.get(item.name)
         if there and there.is_directory != item.is_directory:
@@ -366,6 +369,11 @@ class _Job:
             code=error.code if known and isinstance(error, StoreError) else "",
             summary=summary,
         )
+
+
+def _above(name: str) -> list[str]:
+    """The folders that a file is in, outermost first."""
+    return [name[:i] for i, c in enumerate(name) if c == "/"]
 
 
 def _while(goes_on: Callable[[], bool], items: Iterator[Entry | Problem]) -> Iterator[Entry | Problem]:

@@ -187,7 +187,10 @@ class Client(Caller):
             return self.start_multipart(bucket, key, mode)
         if answer.headers.get("x-amz-checksum-algorithm", "").upper() != "CRC32":
             self.speaks_crc32 = False
-        return xml.texts(answer.body, "UploadId")[0]
+        upload = xml.texts(answer.body, "UploadId")
+        if not upload:
+            raise StoreError(f"the store began no upload of {bucket}/{key}", "is the endpoint an S3 store?")
+        return upload[0]
 
     def find_multipart(self, bucket: str, key: str) -> str:
         """The newest unfinished upload of exactly this key, or an empty string."""

@@ -23,9 +23,11 @@ from types import FrameType
 
 from trainshed.store import identities
 from trainshed.store.credentials import make
+from trainshed.store.door import Door
 from trainshed.store.embedded import answers
 
 PARTS = ("master", "volume", "filer", "s3")
+DOORS = (*PARTS, "v2")
 MEMORY_MIB = 768
 READY_SECONDS = 50.0
 STOP_SECONDS = 2.0
@@ -39,6 +41,7 @@ class Watcher:
         self.place, self.weed = place, weed
         self.ports: dict[str, int] = {}
         self.child: subprocess.Popen[bytes] | None = None
+        self.door: Door | None = None
         self.stopping = False
         self.restarts = 0
 
@@ -92,7 +95,10 @@ class Watcher:
             self.child.kill()
 
     def _start(self) -> None:
+        if self.door:
+            self.door.close()
         self.ports = choose_ports(self._last_ports())
+        self.door = Door(self.ports["v2"], self.ports["s3"])
         (self.place / "data").mkdir(mode=0o700, exist_ok=True)
         log_path = self.place / "weed.log"
         trim(log_path)
@@ -222,7 +228,7 @@ def environment(key: str) -> dict[str, str]:
 
 def choose_ports(last: dict[str, int]) -> dict[str, int]:
     """The ports of the last run if they are free, else new ones; each needs its port + 10000 as well."""
-    if set(last) == set(PARTS) and all(_free(port) and _free(port + 10000) for port in last.values()):
+    if set(last) == set(DOORS) and all(_free(port) and _free(port + 10000) for port in last.values()):
         return last
     chosen: list[int] = []
     for _ in range(2000):
@@ -231,8 +237,8 @@ def choose_ports(last: dict[str, int]) -> dict[str, int]:
             port = 20000 + probe.getsockname()[1] % 12000
         if port not in chosen and _free(port) and _free(port + 10000):
             chosen.append(port)
-        if len(chosen) == len(PARTS):
-            return {part: chosen[i] for i, part in enumerate(PARTS)}
+        if len(chosen) == len(DOORS):
+            return {door: chosen[i] for i, door in enumerate(DOORS)}
     raise SystemExit("no free ports")
 
 

@@ -100,7 +100,7 @@ class Connection:
         if length_text is None:
             self.reusable = False
             return Answer(status, headers, self._to_end())
-        length = int(length_text)
+        length = _number(length_text, 10)
         if into is not None and status < 300:
             if isinstance(into, Sink) and length == into.length:
                 self._pour(into)
@@ -164,7 +164,7 @@ class Connection:
     def _chunked(self) -> bytes:
         parts: list[bytes] = []
         while True:
-            size = int(self._line().split(b";")[0], 16)
+            size = _number(self._line().split(b";")[0].decode("latin-1"), 16)
             if size == 0:
                 while self._line():
                     pass
@@ -190,6 +190,14 @@ class Connection:
             if not count:
                 return b"".join(parts)
             parts.append(bytes(self._buffer[:count]))
+
+
+def _number(text: str, base: int) -> int:
+    """A length as HTTP writes it: digits and nothing else."""
+    text = text.strip().lower()
+    if not text or text.strip("0123456789abcdef"[:base]):
+        raise WireError(f"not a length: {text[:40]!r}")
+    return int(text, base)
 
 
 def _limit(sock: socket.socket, seconds: float) -> None:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
+from trainshed.store.errors import StoreError
+
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _REFERENCE = re.compile(r"&(#x?[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
 _ITEM = re.compile(r"<(Contents|CommonPrefixes)>(.*?)</\1>", re.S)
@@ -55,7 +57,7 @@ def read_listing(body: bytes) -> list[Listed]:
     columns = [_FIELD[name].findall(text) for name in ("Key", "Size", "ETag", "LastModified")]
     if "<CommonPrefixes>" not in text and all(len(column) == count for column in columns):
         return [
-            Listed(decode(plain(key)), int(size), _etag(etag), timestamp(modified))
+            Listed(decode(plain(key)), _integer(size), _etag(etag), timestamp(modified))
             for key, size, etag, modified in zip(*columns)  # noqa: B905 (Python 3.7 has no strict)
         ]
     items = []
@@ -66,7 +68,7 @@ def read_listing(body: bytes) -> list[Listed]:
         items.append(
             Listed(
                 decode(_field(inner, "Key")),
-                int(_field(inner, "Size") or 0),
+                _integer(_field(inner, "Size") or "0"),
                 _etag(_field(inner, "ETag")),
                 timestamp(_field(inner, "LastModified")),
             )
@@ -90,6 +92,12 @@ def _field(inner: str, name: str) -> str:
     return plain(found.group(1)) if found else ""
 
 
+def _integer(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise StoreError(f"the store answered {text[:40]!r} for a number", "is the endpoint an S3 store?")
+    return int(text)
+
+
 @lru_cache(maxsize=4096)
 def timestamp(text: str) -> float:
     """ISO time as listings write it: 2026-01-02T03:04:05[.678]Z."""
@@ -104,8 +112,8 @@ def timestamp(text: str) -> float:
 def read_parts(body: bytes) -> dict[int, tuple[int, str]]:
     found = {}
     for inner in re.findall(r"<Part>(.*?)</Part>", body.decode("utf-8", "replace"), re.S):
-        found[int(_field(inner, "PartNumber"))] = (
-            int(_field(inner, "Size")),
+        found[_integer(_field(inner, "PartNumber"))] = (
+            _integer(_field(inner, "Size")),
             _field(inner, "ETag").strip('"'),
         )
     return found

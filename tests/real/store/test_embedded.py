@@ -1,5 +1,6 @@
 """The embedded store's life: one start for many callers, watched, restarted, private, and bounded."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -51,6 +53,7 @@ def test_a_killed_watcher_takes_the_store_along_and_is_replaced(tmp_path: Path) 
     store_pid = embedded.status(tmp_path).store_pid
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: not psutil.pid_exists(store_pid) or psutil.Process(store_pid).status() == "zombie", 20)
+    until(lambda: not embedded.status(tmp_path).running, 5)  # the last of its threads may end a moment later
     second = embedded.ensure_running(tmp_path)
     try:
         assert second.pid != first.pid
@@ -59,12 +62,12 @@ def test_a_killed_watcher_takes_the_store_along_and_is_replaced(tmp_path: Path) 
 
 
 def test_only_loopback_is_served(endpoint: embedded.Endpoint) -> None:
-    process = psutil.Process(embedded.status(endpoint.home).store_pid)
-    listening = [c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-    assert len(listening) >= 4
+    state = embedded.status(endpoint.home)
+    every = [c for pid in (state.pid, state.store_pid) for c in psutil.Process(pid).net_connections("inet")]
+    listening = [c.laddr.ip for c in every if c.status == psutil.CONN_LISTEN]
+    assert len(listening) >= 5
     assert set(listening) == {"127.0.0.1"}
-    remote = [c for c in process.net_connections("inet") if c.raddr and not c.raddr.ip.startswith("127.")]
-    assert remote == []
+    assert [c for c in every if c.raddr and not c.raddr.ip.startswith("127.")] == []
 
 
 def test_secrets_are_private_and_not_on_the_command_line(endpoint: embedded.Endpoint) -> None:
@@ -151,6 +154,32 @@ def test_a_bucket_may_be_part_of_the_host_name(endpoint: embedded.Endpoint) -> N
     answer = connection.receive("GET")
     connection.close()
     assert (answer.status, answer.body) == (200, b"by its host")
+
+
+def test_the_door_for_v2_outlives_the_store_and_clients_that_speak_no_http(tmp_path: Path) -> None:
+    endpoint = embedded.ensure_running(tmp_path)
+    try:
+        before = embedded.status(tmp_path)
+        port = int(before.v2_url.rpartition(":")[2])
+        for junk in (
+            b"\r\n\r\n",
+            b"hello\r\n\r\n",
+            b"x" * 100_000,
+            b"GET / HTTP/1.1\r\nContent-Length: -\r\n\r\n",
+        ):
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                client.sendall(junk)
+                client.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(100) == b""
+        os.kill(before.store_pid, signal.SIGKILL)
+        until(lambda: embedded.status(tmp_path).restarts == 1 and embedded.status(tmp_path).running, 30)
+        assert embedded.status(tmp_path).v2_url == before.v2_url
+        through = replace(endpoint.credentials, endpoint=before.v2_url)
+        write_bytes("s3://door/x", b"1" * 1_000_000, credentials=through)
+        assert read_bytes("s3://door/x", credentials=through) == b"1" * 1_000_000
+    finally:
+        embedded.stop(tmp_path)
 
 
 def test_without_weed_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
