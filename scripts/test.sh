@@ -10,7 +10,7 @@ shift || true
 bin=$PWD/.venv/bin
 log=build/environments.log
 framework=(tests/real/{aisbench,bench,contracts,examples,foundation,launchers,slurm})
-pytest=("$bin/pytest" --reruns 1 -rR ${area:+-m "$area"} "$@")
+pytest=("$bin/pytest" --reruns 1 -rRs ${area:+-m "$area"} "$@")
 
 mkdir -p build
 "$bin/python" scripts/environments.py $area >"$log" 2>&1 &

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = Path(os.environ.get("TRAINSHED_ENVS") or ROOT / ".envs")
 
 
-def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "condition") -> Any:
+def until(
+    condition: Callable[[], Any], seconds: float = 20.0, what: str | Callable[[], str] = "condition"
+) -> Any:
     """Wait for a condition, with an end; its value is returned."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -24,7 +26,8 @@ def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "cond
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"{what} did not come true within {seconds} s")
+    words = what if isinstance(what, str) else what()
+    raise AssertionError(f"{words} did not come true within {seconds} s")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,11 @@ class Shed:
 
     def cli(self, *args: str | Path, timeout: float = 240, **more: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*args, **more)
-        out, err = process.communicate(timeout=timeout)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise AssertionError(f"{args} did not end: {process.communicate(timeout=60)}") from None
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def job(self, name: str = "job", files: dict[str, str] | None = None, **fields: Any) -> Path:

@@ -140,7 +140,7 @@ class Proxy:
 
     def _serve(self, inner: socket.socket, number: int) -> None:
         fault = self._plan(number)
-        if fault:
+        if fault in ("refuse", "503", "slow"):
             self.injected.append(fault)
         if fault == "refuse":
             _reset(inner)
@@ -172,13 +172,16 @@ class Proxy:
                 if (fault, way) in (("corrupt", "down"), ("corrupt-up", "up")) and len(data) > body + 10:
                     changed = bytearray(data)
                     changed[-5] ^= 0xFF
+                    self.injected.append(fault)
                     data = bytes(changed)
                 seen += len(data)
                 if way == "down" and fault == "reset" and seen > 100:
+                    self.injected.append(fault)
                     sink.sendall(data[: len(data) // 2])
                     _reset(sink)
                     break
                 if way == "down" and fault == "truncate" and len(data) > body + 10:
+                    self.injected.append(fault)
                     sink.sendall(data[:-7])
                     break
                 sink.sendall(data)

@@ -83,3 +83,15 @@ def test_a_wrong_profile_is_told_field_by_field(tmp_path: Path, body: str, word:
 def test_secrets_do_not_appear_in_repr() -> None:
     shown = repr(Credentials("ak", "very-secret", "http://x", token="also-secret"))
     assert "secret" not in shown
+
+
+@pytest.mark.parametrize("endpoint", ["http://h:99999", "http://[::1", "ftp://h", "http://"])
+def test_an_endpoint_that_is_none_is_named(endpoint: str) -> None:
+    with pytest.raises(UsageError, match="is not http"):
+        make("k", "s", endpoint)
+
+
+def test_a_key_with_a_line_break_is_refused_and_not_shown() -> None:
+    with pytest.raises(UsageError, match="line break") as caught:
+        make("key\r\nx-evil: 1", "s", "http://h")
+    assert "evil" not in str(caught.value)

@@ -6,10 +6,12 @@ import hashlib
 import http.server
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from storekit import QUICK
 
+from trainshed.store import copy
 from trainshed.store.credentials import make
 from trainshed.store.errors import ChecksumError
 from trainshed.store.s3 import CRC32, Client
@@ -97,3 +99,42 @@ def test_a_store_that_tells_no_checksum_at_all_is_sent_the_md5(store) -> None:
 
     store(answer).put("bucket", "key", b"bytes")
     assert seen == [False, True]
+
+
+class Encrypted(http.server.BaseHTTPRequestHandler):
+    """One object under a key of its own: its ETag looks like an MD5 and is none."""
+
+    protocol_version = "HTTP/1.1"
+    data = bytes(range(256)) * (40 << 10)
+
+    def do_HEAD(self) -> None:
+        self._answer(200, self.data)
+
+    def do_GET(self) -> None:
+        start, end = (int(n) for n in self.headers["Range"].removeprefix("bytes=").split("-"))
+        part = self.data[start : end + 1]
+        self._answer(206, part)
+        self.wfile.write(part)
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{"0" * 32}"')
+        self.send_header("x-amz-server-side-encryption", "aws:kms")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_large_object_under_a_key_of_its_own_is_fetched_and_said_to_be_unverified(tmp_path: Path) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Encrypted)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        who = make("k", "s", f"http://127.0.0.1:{server.server_address[1]}")
+        summary = copy("s3://bucket/large", str(tmp_path / "large"), credentials=who, patience=QUICK)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (tmp_path / "large").read_bytes() == Encrypted.data
+    assert summary.complete and summary.unverified == ("large",)

@@ -7,7 +7,8 @@ import pytest
 from storekit import MIB, contents, fill
 
 from trainshed.errors import NotFoundError, UsageError
-from trainshed.store import CopyError, checksum, copy, list_tree, read_bytes, remove, write_bytes
+from trainshed.store import CopyError, cat, checksum, copy, list_tree, read_bytes, remove, write_bytes
+from trainshed.store.errors import StoreError
 from trainshed.store.local import Root
 
 pytestmark = [pytest.mark.store]
@@ -20,11 +21,14 @@ def test_a_tree_arrives_whole_with_empty_directories_times_and_exec_bits(tmp_pat
     (source / "empty/inner").mkdir(parents=True)
     (source / "run.sh").write_text("#!/bin/sh\n")
     (source / "run.sh").chmod(0o755)
+    for name in ("x/one", "big"):
+        os.utime(source / name, (1_000_000_000.5, 1_000_000_000.5))
     summary = copy(str(source), str(tmp_path / "b"))
     assert (summary.files, summary.complete) == (3, True)
     assert contents(tmp_path / "b") == contents(source)
     assert os.access(tmp_path / "b/run.sh", os.X_OK)
     assert not os.access(tmp_path / "b/x/one", os.X_OK)
+    assert {(tmp_path / "b" / name).stat().st_mtime for name in ("x/one", "big")} == {1_000_000_000.5}
     again = copy(str(source), str(tmp_path / "b"))
     assert (again.files, again.skipped) == (0, 3)
 
@@ -137,9 +141,15 @@ def test_two_copiers_of_one_large_file_do_not_disturb_each_other(tmp_path: Path)
     one, two = root.partial("x", 16, "v"), root.partial("x", 16, "v")
     one.resume(8, checksum.md5)
     two.resume(8, checksum.md5)
+    one.write(0, memoryview(b"a" * 8))
+    two.write(0, memoryview(b"a" * 8))
+    two.write(8, memoryview(b"b" * 8))
     two.finish(0, None)
+    assert (tmp_path / "x").read_bytes() == b"a" * 8 + b"b" * 8
+    one.write(8, memoryview(b"b" * 8))
     one.finish(0, None)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"a" * 8 + b"b" * 8
 
 
 def test_reading_writing_listing_and_removing_local_files(tmp_path: Path) -> None:
@@ -183,3 +193,42 @@ def test_copiers_with_the_same_process_number_do_not_meet(tmp_path: Path) -> Non
 
     with mock.patch.object(os, "getpid", return_value=7):
         assert len({_unique() for _ in range(1000)}) == 1000
+
+
+def test_delete_spares_what_of_the_source_could_not_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    for root in (source, target):
+        fill(root / "sub/deep/x", 5)
+    fill(target / "link/x", 5)
+    fill(target / "stale", 5)
+    (source / "link").symlink_to("/etc")
+    closed = str(source / "sub")
+    look = os.scandir
+
+    def scandir(path: str) -> object:
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return look(path)
+
+    monkeypatch.setattr("trainshed.store.tree.os.scandir", scandir)
+    summary = copy(str(source), str(target), delete=True)
+    assert {problem.name for problem in summary.unrepresentable} == {"sub", "link"}
+    assert set(contents(target)) == {"sub/deep/x", "link/x"} and summary.deleted == 1
+    closed = str(source)
+    assert copy(str(source), str(target), delete=True).deleted == 0
+
+
+def test_delete_is_refused_where_it_would_remove_the_source(tmp_path: Path) -> None:
+    fill(tmp_path / "a/b/x", 5)
+    fill(tmp_path / "a/y", 5)
+    with pytest.raises(UsageError, match="--delete would remove it"):
+        copy(str(tmp_path / "a/b"), str(tmp_path / "a"), delete=True)
+    assert set(contents(tmp_path / "a")) == {"b/x", "y"}
+    assert copy(str(tmp_path / "a/b"), str(tmp_path / "a")).files == 1
+
+
+def test_a_directory_is_no_file_to_show(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is no file"):
+        list(cat(str(tmp_path)))

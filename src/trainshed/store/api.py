@@ -14,7 +14,6 @@ from trainshed.store.local import Root, explained
 from trainshed.store.location import Location, parse_url
 from trainshed.store.s3 import Client
 from trainshed.store.tree import Entry, scan_local, scan_remote
-from trainshed.store.xml import Listed
 
 
 @contextmanager
@@ -68,13 +67,6 @@ def list_tree(url: str, *, credentials: Credentials | None = None) -> list[Entry
         if place.key and not any(True for _ in client.listing(place.bucket, place.prefix, limit=1)):
             raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
         return []
-
-
-def list_directory(url: str, *, credentials: Credentials | None = None) -> list[Listed]:
-    """One level: objects, and prefixes (ending in a slash), by full key; or for a bucketless URL, buckets."""
-    place = parse_url(url)
-    with connected(place, credentials) as client:
-        return list(client.listing(place.bucket, place.prefix, delimiter="/"))
 
 
 def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:

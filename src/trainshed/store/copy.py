@@ -18,7 +18,7 @@ from trainshed.store.errors import CopyError, ObjectNotFoundError, StoreError
 from trainshed.store.local import Root
 from trainshed.store.local_side import LocalReader, LocalWriter
 from trainshed.store.location import Location, parse_url
-from trainshed.store.names import Names
+from trainshed.store.names import Names, above
 from trainshed.store.pool import Later, Pool
 from trainshed.store.progress import Progress, Summary
 from trainshed.store.remote_side import RemoteReader, RemoteWriter
@@ -122,7 +122,7 @@ class _Job:
         single = self._is_single()
         if delete and (single or only is not None):
             raise UsageError("--delete works on whole directories only", "copy a directory, or leave it out")
-        self._refuse_overlap(single)
+        self._refuse_overlap(single, delete)
         heavy = PARTS_HERE if self._here else PARTS_AFAR
         pool = Pool(lambda: progress(self._progress(pool)) if progress else None, heavy)
         for client in self._clients.values():
@@ -136,7 +136,7 @@ class _Job:
                 if single:
                     name = self.source.name
                     size = self._single_size
-                    self._plan(pool, transfer, Entry(name, size), out_name, have)
+                    self._plan(pool, transfer, Entry(name, size), out_name)
                 else:
                     # Both ends are listed at the same time.
                     there = Later(self._destination)
@@ -195,18 +195,20 @@ class _Job:
         if self._from and not any(True for _ in self._from.listing(place.bucket, place.prefix, limit=1)):
             raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
 
-    def _refuse_overlap(self, single: bool) -> None:
+    def _refuse_overlap(self, single: bool, delete: bool) -> None:
         a, b = self.source, self.target
-        if a.is_remote != b.is_remote:
+        if a.is_remote != b.is_remote or (
+            a.is_remote and (a.bucket != b.bucket or self._from is not self._to)
+        ):
             return
         if a.is_remote:
-            here = a.bucket == b.bucket and self._from is self._to
-            inside = here and (a.key == b.key if single else b.prefix.startswith(a.prefix))
+            left, right = (a.key, b.key) if single else (a.prefix, b.prefix)
         else:
-            left, right = os.path.realpath(a.path), os.path.realpath(b.path)
-            inside = left == right or (not single and right.startswith(left.rstrip("/") + "/"))
-        if inside:
+            left, right = (os.path.realpath(p.path).rstrip("/") + "/" for p in (a, b))
+        if left == right or (not single and right.startswith(left)):
             raise UsageError(f"{b} is or lies inside {a}", "choose a destination outside the source")
+        if delete and left.startswith(right):
+            raise UsageError(f"{a} lies inside {b}, where --delete would remove it", "leave --delete out")
 
     def _reader(self, single: bool, follow_links: bool) -> LocalReader | RemoteReader:
         place = self.source
@@ -253,7 +255,7 @@ class _Job:
     ) -> Names:
         names = Names(self._root.path if self._root else "")
         clearing = delete and self._root is not None
-        folders = {above for name in have for above in _above(name)} if clearing else None
+        folders = {folder for name in have for folder in above(name)} if clearing else None
         late = []
         for item in entries:
             if pool.error:
@@ -309,13 +311,13 @@ class _Job:
         ):
             self._skipped += 1
         else:
-            self._plan(pool, transfer, item, item.name, have)
+            self._plan(pool, transfer, item, item.name)
 
     def _clear_the_way(
         self, transfer: Transfer, item: Entry, have: dict[str, Entry], folders: set[str]
     ) -> None:
         """With --delete, what is of the wrong kind at the destination goes first."""
-        wrong = [have[p] for p in _above(item.name) if p in have and not have[p].is_directory]
+        wrong = [have[p] for p in above(item.name) if p in have and not have[p].is_directory]
         if not item.is_directory and item.name in folders:
             wrong += [e for n, e in have.items() if n.startswith(item.name + "/")]
         there = have.get(item.name)
@@ -326,7 +328,7 @@ class _Job:
             for entry in wrong:
                 have.pop(entry.name, None)
 
-    def _plan(self, pool: Pool, transfer: Transfer, item: Entry, name: str, have: dict[str, Entry]) -> None:
+    def _plan(self, pool: Pool, transfer: Transfer, item: Entry, name: str) -> None:
         self._total[0] += 1
         self._total[1] += item.size
         pool.submit(lambda: transfer.file(item, name), heavy=item.size > LIGHT)
@@ -336,7 +338,7 @@ class _Job:
             e
             for n, e in have.items()
             if n not in names.files
-            and n not in names.unknown
+            and not names.is_unknown(n)
             and not (e.is_directory and n in names.directories)
         ]
         return writer.delete(stale, names.directories) if stale else 0
@@ -369,11 +371,6 @@ class _Job:
             code=error.code if known and isinstance(error, StoreError) else "",
             summary=summary,
         )
-
-
-def _above(name: str) -> list[str]:
-    """The folders that a file is in, outermost first."""
-    return [name[:i] for i, c in enumerate(name) if c == "/"]
 
 
 def _while(goes_on: Callable[[], bool], items: Iterator[Entry | Problem]) -> Iterator[Entry | Problem]:

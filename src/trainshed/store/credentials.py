@@ -91,10 +91,15 @@ def make(
     """Fill in what the endpoint's name tells: protocol, region, and the way buckets are addressed."""
     if "://" not in endpoint:
         endpoint = "https://" + endpoint
-    parts = urlsplit(endpoint)
-    host = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not host:
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:  # a port or an address that is none
+        host = ""
+    if not host or parts.scheme not in ("http", "https"):
         raise UsageError(f"endpoint {endpoint!r} from {source} is not http(s)://HOST[:PORT]", "correct it")
+    if not (access_key + token).isprintable():
+        raise UsageError(f"the access key or token from {source} has a line break in it", "correct it")
     if not region:
         labels = host.split(".")
         named = len(labels) > 3 and labels[0] in ("obs", "s3") and host.endswith(VIRTUAL_HOSTED)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
 MOST = 64
 """Connections at once; further ones wait to be accepted."""
 IDLE_SECONDS = 60.0
+PAUSE = 0.1
 LONGEST_HEAD = 1 << 16
 LONGEST_KEPT = 4 << 20
 """A body that may have to be sent twice is kept; a bucket's own requests are shorter."""
@@ -38,10 +41,13 @@ class _Head:
                 return value.strip()
         return b""
 
+    def without(self, name: bytes) -> _Head:
+        return _Head(
+            self.first, tuple(line for line in self.lines if not line.lower().startswith(name + b":"))
+        )
+
     def bytes(self) -> bytes:
-        # The door itself tells a client to go on; the store would be asked twice.
-        kept = [line for line in self.lines if not line.lower().startswith(b"expect:")]
-        return b"".join((self.first, *kept, b"\r\n"))
+        return b"".join((self.first, *self.lines, b"\r\n"))
 
     @property
     def status(self) -> int:
@@ -64,20 +70,23 @@ class Door:
         self._listener = socket.create_server(("127.0.0.1", port))
         self._store = ("127.0.0.1", store)
         self._room = threading.BoundedSemaphore(MOST)
+        self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
+        self._closed = True
         self._listener.shutdown(socket.SHUT_RDWR)  # ends the wait for the next client; closing would not
         self._listener.close()
 
     def _serve(self) -> None:
-        while True:
+        while not self._closed:
             self._room.acquire()
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._attend, args=(client,), daemon=True).start()
+                threading.Thread(target=self._attend, args=(client,), daemon=True).start()
+            except (OSError, RuntimeError):  # no descriptor or no thread left just now
+                self._room.release()
+                time.sleep(PAUSE)
 
     def _attend(self, client: socket.socket) -> None:
         client.settimeout(IDLE_SECONDS)
@@ -93,33 +102,53 @@ class Door:
 
     def _pass(self, head: _Head, asked: IO[bytes], client: socket.socket) -> bool:
         """One request and its answer; whether the connection can take another."""
+        slashed = _with_slash(head)
+        if slashed is None:
+            return self._relay(head, asked, client)
         if head.get(b"expect"):
             client.sendall(_CONTINUE)
-        slashed = _with_slash(head)
-        if slashed:
-            body = b"".join(_body(asked, head))
-            reply, rest = self._ask(head, body)
-            if reply.status == 403:
-                second = self._ask(slashed, body)
-                reply, rest = (reply, rest) if second[0].status == 403 else second
-            client.sendall(reply.bytes() + rest)
-            return reply.tells_its_end(head)
-        with socket.create_connection(self._store, IDLE_SECONDS) as store, store.makefile("rb") as answers:
-            store.sendall(head.bytes())
-            for piece in _body(asked, head):
-                store.sendall(piece)
-            reply = _answer(answers)
-            client.sendall(reply.bytes())
-            for piece in _body(answers, reply, to=head):
-                client.sendall(piece)
+        body = b"".join(_body(asked, head))
+        with self._asked(head, body) as (reply, rest):
+            if reply.status != 403:
+                return _hand(client, head, reply, rest)
+            refusal = b"".join(_body(rest, reply, to=head))
+        with self._asked(slashed, body) as (second, rest):
+            if second.status != 403:
+                return _hand(client, head, second, rest)
+        client.sendall(reply.bytes() + refusal)
         return reply.tells_its_end(head)
 
-    def _ask(self, head: _Head, body: bytes) -> tuple[_Head, bytes]:
-        """A whole answer, which for a bucket's own requests is short."""
+    def _relay(self, head: _Head, asked: IO[bytes], client: socket.socket) -> bool:
+        """A request as it comes; its body only when the store asks for it, if the client waits for that."""
         with socket.create_connection(self._store, IDLE_SECONDS) as store, store.makefile("rb") as answers:
-            store.sendall(head.bytes() + body)
-            reply = _answer(answers)
-            return reply, b"".join(_body(answers, reply, to=head))
+            store.sendall(head.bytes())
+            reply = _answer(answers) if head.get(b"expect") else None
+            if reply and reply.status != 100:
+                _hand(client, head, reply, answers)
+                return False  # whether the body still comes is the client's choice
+            if reply:
+                client.sendall(reply.bytes())
+            whole = True
+            try:
+                for piece in _body(asked, head):
+                    store.sendall(piece)
+            except BrokenPipeError:
+                whole = False  # the store has said why before it stopped listening
+            return _hand(client, head, _answer(answers), answers) and whole
+
+    @contextmanager
+    def _asked(self, head: _Head, body: bytes) -> Iterator[tuple[_Head, IO[bytes]]]:
+        with socket.create_connection(self._store, IDLE_SECONDS) as store, store.makefile("rb") as answers:
+            store.sendall(head.without(b"expect").bytes() + body)
+            yield _answer(answers), answers
+
+
+def _hand(client: socket.socket, asked: _Head, reply: _Head, rest: IO[bytes]) -> bool:
+    """Pass an answer on; whether the connection can take another request."""
+    client.sendall(reply.bytes())
+    for piece in _body(rest, reply, to=asked):
+        client.sendall(piece)
+    return reply.tells_its_end(asked)
 
 
 def _answer(stream: IO[bytes]) -> _Head:
@@ -185,8 +214,10 @@ def _with_slash(head: _Head) -> _Head | None:
     """The request as boto3 signed it, if it is a bucket's own under V2."""
     method, target, version = head.first.split(b" ", 2)
     path, mark, query = target.partition(b"?")
-    is_v2 = head.get(b"authorization").startswith(b"AWS ") or b"AWSAccessKeyId=" in query
+    in_query = any(part.startswith(b"AWSAccessKeyId=") for part in query.split(b"&"))
+    is_v2 = head.get(b"authorization").startswith(b"AWS ") or in_query
     is_kept = int(head.get(b"content-length") or 0) <= LONGEST_KEPT and not head.get(b"transfer-encoding")
-    if not is_v2 or not is_kept or path.count(b"/") != 1 or path == b"/":
+    names_bucket = path.count(b"/") == 1 and path != b"/" and b".localhost" not in head.get(b"host")
+    if not (is_v2 and is_kept and names_bucket):
         return None
     return _Head(b" ".join((method, path + b"/" + mark + query, version)), head.lines)

@@ -103,6 +103,7 @@ def add_user(folder: Path, name: str, teams: list[str], buckets: list[str], *, a
         _check(bucket, _BUCKET, "bucket")
     with locked(folder):
         found = load(folder)
+        _refuse_overlap(found, name, teams)
         old = found.users.get(name) or _new_user(name, admin=admin)
         user = replace(
             old,
@@ -113,6 +114,24 @@ def add_user(folder: Path, name: str, teams: list[str], buckets: list[str], *, a
         known = {**dict.fromkeys(teams, ()), **found.teams}
         save(folder, Identities({**found.users, name: user}, known))
     return user
+
+
+def _refuse_overlap(found: Identities, name: str, teams: list[str]) -> None:
+    """A bucket that comes with a name must not be somebody else's already."""
+    held = {bucket for other in found.users.values() for bucket in found.buckets_of(other)}
+    held |= {bucket for team, more in found.teams.items() for bucket in (home_bucket(team), *more)}
+    if name not in found.users and home_bucket(name) in held:
+        raise UsageError(
+            f"user {name!r} would get the bucket {home_bucket(name)!r}, which others have",
+            "choose another name",
+        )
+    homes = {home_bucket(user) for user in (*found.users, name)}
+    for team in teams:
+        if team not in found.teams and home_bucket(team) in homes:
+            raise UsageError(
+                f"team {team!r} would get the bucket {home_bucket(team)!r}, which is a user's",
+                "choose another name",
+            )
 
 
 def add_team_bucket(folder: Path, team: str, bucket: str) -> None:

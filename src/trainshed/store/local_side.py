@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 
 from trainshed.store import checksum
@@ -32,7 +33,7 @@ class LocalReader:
 class LocalReading:
     """An open local file whose size and time must not change until it is closed."""
 
-    etag = crc32 = ""
+    md5 = crc32 = ""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -43,6 +44,9 @@ class LocalReading:
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}", "check its rights") from error
         info = os.fstat(self._fd)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(self._fd)
+            raise StoreError(f"{path} is no file", "name a file")
         self._seen = (info.st_size, info.st_mtime_ns)
         self.size = info.st_size
         executable = info.st_mode & 0o111
@@ -144,7 +148,7 @@ class LocalWriting:
         return verified
 
     def _verified(self, digests: list[bytes]) -> bool:
-        wanted = etag = self._reading.etag
+        wanted = etag = self._reading.md5
         if isinstance(self._reading, LocalReading):
             return True
         plain, _, count = etag.partition("-")

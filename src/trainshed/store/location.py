@@ -46,11 +46,6 @@ class Location:
         """The key as a prefix of its children: empty for a bucket, else ending in a slash."""
         return self.key if not self.key or self.key.endswith("/") else self.key + "/"
 
-    def child(self, relative: str) -> Location:
-        if self.is_remote:
-            return Location(self.scheme, self.bucket, self.prefix + relative)
-        return Location("file", path=os.path.join(self.path, relative))  # noqa: PTH118
-
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}" if self.is_remote else self.path
 

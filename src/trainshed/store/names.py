@@ -8,6 +8,11 @@ from pathlib import Path
 from trainshed.store.tree import Entry
 
 
+def above(name: str) -> list[str]:
+    """The folders that a file is in, outermost first."""
+    return [name[:i] for i, c in enumerate(name) if c == "/"]
+
+
 class Names:
     """Names seen in the source, and what they would do to one another in a file system."""
 
@@ -21,6 +26,10 @@ class Names:
 
     def __bool__(self) -> bool:
         return bool(self.files or self.directories or self.unknown)
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether the source may have this: it, or a folder above it, could not be looked at."""
+        return "." in self.unknown or name in self.unknown or any(up in self.unknown for up in above(name))
 
     def add(self, item: Entry) -> None:
         (self.directories if item.is_directory else self.files).add(item.name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainshed.store import checksum
 from trainshed.store.errors import ChecksumError, ObjectNotFoundError, PreconditionError
 from trainshed.store.parts import ChangedError, Meta, part_size
-from trainshed.store.s3 import CRC32, MODE_HEADER, Client, is_md5, unquoted
+from trainshed.store.s3 import CRC32, MODE_HEADER, Client, is_encrypted, is_md5, unquoted
 from trainshed.store.tree import Entry, Problem, remote_name_problem, scan_remote
 from trainshed.store.wire import Answer, Sink
 
@@ -50,6 +50,8 @@ class RemoteReading:
         if head is None:
             raise ChangedError("was removed before it was copied")
         self.etag = unquoted(head.headers.get("etag", ""))
+        self.md5 = "" if is_encrypted(head) else self.etag
+        """The ETag where it tells of the bytes: an MD5, or one of the MD5s of its parts."""
         crc32 = head.headers.get(CRC32, "")
         self.crc32 = crc32 if checksum.is_whole_crc32(crc32) else ""
         self.size = int(head.headers.get("content-length") or 0)
@@ -57,27 +59,20 @@ class RemoteReading:
         self.version = self.etag or f"{self.meta.mtime}"
 
     def read(self, start: int, into: memoryview) -> memoryview:
-        try:
-            answer = self._client.get(
-                self._bucket, self._key, start=start, length=len(into), into=into, if_match=self.etag
-            )
-        except (PreconditionError, ObjectNotFoundError):
-            raise ChangedError("changed while it was copied") from None
-        if answer.body:
-            into[:] = answer.body
+        self._range(start, len(into), into)
         return into
 
     def pour(self, start: int, sink: Sink) -> None:
         """As `read`, piece by piece; the sink may be begun anew."""
+        self._range(start, sink.length, sink)
+
+    def _range(self, start: int, length: int, into: memoryview | Sink) -> None:
         try:
-            answer = self._client.get(
-                self._bucket, self._key, start=start, length=sink.length, into=sink, if_match=self.etag
+            self._client.get(
+                self._bucket, self._key, start=start, length=length, into=into, if_match=self.etag
             )
         except (PreconditionError, ObjectNotFoundError):
             raise ChangedError("changed while it was copied") from None
-        if answer.body:  # of a store that does not tell its length first
-            sink.restart()
-            sink.take(memoryview(answer.body))
 
     def settled(self) -> None:
         pass

@@ -231,10 +231,13 @@ class Client(Caller):
 
 
 def _tells_md5(answer: Answer) -> bool:
-    """Whether the ETag is an MD5. Those of objects under a key of their own look like one and are none."""
+    return is_md5(unquoted(answer.headers.get("etag", ""))) and not is_encrypted(answer)
+
+
+def is_encrypted(answer: Answer) -> bool:
+    """Whether the object is under a key of its own: its ETag then looks like an MD5 and is none."""
     header = answer.headers.get("x-amz-server-side-encryption", "")
-    encrypted = "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
-    return is_md5(unquoted(answer.headers.get("etag", ""))) and not encrypted
+    return "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
 
 
 def unquoted(etag: str) -> str:

@@ -98,7 +98,11 @@ class Watcher:
         if self.door:
             self.door.close()
         self.ports = choose_ports(self._last_ports())
-        self.door = Door(self.ports["v2"], self.ports["s3"])
+        try:
+            self.door = Door(self.ports["v2"], self.ports["s3"])
+        except OSError:  # somebody took the port just now
+            self.ports = choose_ports({})
+            self.door = Door(self.ports["v2"], self.ports["s3"])
         (self.place / "data").mkdir(mode=0o700, exist_ok=True)
         log_path = self.place / "weed.log"
         trim(log_path)
@@ -234,7 +238,7 @@ def choose_ports(last: dict[str, int]) -> dict[str, int]:
     for _ in range(2000):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = 20000 + probe.getsockname()[1] % 12000
+            port = 20000 + probe.getsockname()[1] % 10000
         if port not in chosen and _free(port) and _free(port + 10000):
             chosen.append(port)
         if len(chosen) == len(DOORS):

@@ -92,15 +92,15 @@ class Connection:
             status, headers = self._head()
         if headers.get("connection", "").lower() == "close":
             self.reusable = False
+        length_text = headers.get("content-length")
+        length = 0 if length_text is None else _number(length_text, 10)
         if method == "HEAD" or status in (204, 304):
             return Answer(status, headers, b"")
         if "chunked" in headers.get("transfer-encoding", "").lower():
             return Answer(status, headers, self._chunked())
-        length_text = headers.get("content-length")
         if length_text is None:
             self.reusable = False
             return Answer(status, headers, self._to_end())
-        length = _number(length_text, 10)
         if into is not None and status < 300:
             if isinstance(into, Sink) and length == into.length:
                 self._pour(into)

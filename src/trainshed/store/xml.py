@@ -123,7 +123,7 @@ def newest_upload(body: bytes, key: str) -> str:
     best = ("", "")
     for inner in re.findall(r"<Upload>(.*?)</Upload>", body.decode("utf-8", "replace"), re.S):
         found = _field(inner, "Key")
-        if key in (found, unquote(found)):
+        if key in (found, unquote(found), unquote_plus(found)):
             best = max(best, (_field(inner, "Initiated"), _field(inner, "UploadId")))
     return best[1]
 
