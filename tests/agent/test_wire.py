@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
+import time
 
 import pytest
 
@@ -18,10 +20,8 @@ def pair(server_secret: bytes = b"s", client_secret: bytes = b"s") -> tuple[Chan
     accepted, _ = listener.accept()
     listener.close()
     server, client = Channel(accepted, server_secret, True), Channel(raw, client_secret, False)
-    thread = threading.Thread(target=server.handshake)
-    thread.start()
-    client.handshake()
-    thread.join(5)
+    server.greet()
+    client.handshake(5)
     return server, client, raw
 
 
@@ -72,6 +72,41 @@ def test_silence_ends_in_time() -> None:
     server, _, _ = pair()
     with pytest.raises(WireError):
         server.receive_one(0.1)
+
+
+def test_a_trickle_of_bytes_does_not_prolong_the_time() -> None:
+    server, _, raw = pair()
+    over = threading.Event()
+
+    def trickle() -> None:
+        while not over.wait(0.05):
+            _send(raw, b"x")
+
+    threading.Thread(target=trickle, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(WireError):
+        server.receive_one(0.3)
+    over.set()
+    assert time.monotonic() - began < 3
+
+
+def test_who_has_proved_nothing_may_not_send_much() -> None:
+    server, _, raw = pair()
+    _send(raw, b"x" * 10_000)
+    with pytest.raises(WireError, match="too long"):
+        for _ in range(10):
+            server.receive()
+
+
+def test_what_follows_an_awaited_message_still_wakes_a_selector() -> None:
+    server, client, _ = pair()
+    client.send({"type": "hello"})
+    server.receive_one(5)
+    server.send({"type": "welcome"})
+    server.send({"type": "stop"})
+    assert client.receive_one(5) == {"type": "welcome"}
+    assert select.select([client], [], [], 5)[0] == [client]
+    assert client.receive() == [{"type": "stop"}]
 
 
 def _send(raw: socket.socket, noise: bytes) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.runs.logs import LogReader, tail
+from trainshed.runs.directory import RunDirectory
+from trainshed.runs.logs import LogReader, log_files, tail
 
 pytestmark = [pytest.mark.foundation]
 
@@ -25,6 +26,47 @@ def test_lines_are_given_once_and_partial_ones_when_they_end(tmp_path: Path) -> 
     assert texts(reader) == ["two"]
     assert texts(reader, final=True) == ["three"]
     assert texts(reader, final=True) == []
+
+
+def test_a_log_set_aside_is_read_to_its_end_and_the_next_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    reader = LogReader(0, path)
+    path.write_text("first, and long\n")
+    assert texts(reader) == ["first, and long"]
+    with path.open("a") as stream:
+        stream.write("its last words")
+    path.rename(tmp_path / "rank-0.attempt-1.log")
+    path.write_text("second\nand longer than the first attempt was\n")
+    assert texts(reader) == ["its last words", "second", "and longer than the first attempt was"]
+    path.rename(tmp_path / "rank-0.attempt-2.log")
+    assert texts(reader) == []
+    path.write_text("third\n")
+    assert texts(reader, final=True) == ["third"]
+    assert texts(LogReader(0, path)) == ["third"], "who comes later is given the latest attempt"
+
+
+def test_a_log_that_shrinks_is_read_anew_and_one_copied_anew_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    reader = LogReader(0, path)
+    path.write_text("one\ntwo\n")
+    assert texts(reader) == ["one", "two"]
+    (tmp_path / "copy").write_text("one\ntwo\nthree\n")
+    (tmp_path / "copy").rename(path)
+    assert texts(reader) == ["three"]
+    path.write_text("new\n")
+    assert texts(reader) == ["new"]
+
+
+def test_the_logs_of_one_node_are_found_without_a_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(tmp_path)
+    for index in range(2):
+        run.node(index).mkdir()
+        run.log(index, f"rank-{index}").touch()
+    monkeypatch.setattr(RunDirectory, "node_indexes", lambda _: pytest.fail("all were listed"))
+    assert log_files(run, node=1) == [(1, run.log(1, "rank-1"))]
+    assert log_files(run, node=7) == []
 
 
 def test_of_a_progress_bar_only_the_last_drawing_is_given(tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from trainshed.errors import UsageError
 from trainshed.runs import events, locks
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Kind
 from trainshed.runs.outcome import Failure, Outcome, exit_code_of, words_of
 from trainshed.runs.states import Cause, RunState
-from trainshed.runs.summary import summarise
+from trainshed.runs.summary import phases, summarise
 
 pytestmark = [pytest.mark.foundation]
 
@@ -77,6 +79,53 @@ def test_when_the_coordinator_dies_too_an_agents_word_counts(run: RunDirectory) 
     assert summarise(run).reason == "node 0 was lost"
 
 
+def test_failures_and_phases_of_an_earlier_attempt_do_not_count(run: RunDirectory) -> None:
+    run.append(Kind.ATTEMPT, attempt=1)
+    run.node(0).mkdir()
+    record = run.node_events_path(0)
+    events.append(record, Kind.PHASE, phase="fetch code", seconds=7.0)
+    events.append(record, Kind.FAILURE, **Failure(Cause.RANK, "the first attempt's").to_json())
+    run.append(Kind.ATTEMPT_FINISHED, **Outcome.of(Failure(Cause.RANK, "the first attempt's")).to_json())
+    time.sleep(0.001)
+    run.append(Kind.ATTEMPT, attempt=2)
+    events.append(record, Kind.PHASE, phase="prepare", seconds=1.0)
+    assert summarise(run).state is RunState.LOST
+    assert phases(run) == {0: {"prepare": 1.0}}
+
+
+def test_of_several_failures_the_earliest_counts_not_the_first_nodes(run: RunDirectory) -> None:
+    run.append(Kind.ATTEMPT, attempt=1)
+    for index in (1, 0):
+        run.node(index).mkdir()
+        failure = Failure(Cause.NODE, f"node {index} says so")
+        events.append(run.node_events_path(index), Kind.FAILURE, **failure.to_json())
+        time.sleep(0.001)
+    assert summarise(run).reason == "node 1 says so"
+
+
+def test_a_run_being_removed_is_neither_listed_nor_found(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    kept, gone = runs.create("kept"), runs.create("gone")
+    for item in (kept, gone):
+        item.append(Kind.SUBMITTED, name="x")
+    gone.path.rename(tmp_path / f".removed-{gone.id}")
+    assert runs.all() == [kept] and runs.find("last") == kept
+    runs.remove(kept)
+    assert list(tmp_path.iterdir()) == [], "what a killed removal left goes with the next"
+
+
+def test_a_run_that_disappears_while_runs_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(tmp_path)
+    kept = runs.create("kept")
+    kept.append(Kind.SUBMITTED, name="x")
+    listed = [kept.path, tmp_path / "gone-meanwhile"]
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(listed))
+    monkeypatch.setattr(Path, "exists", lambda _: True)  # as it was a moment ago
+    assert runs.all() == [kept]
+
+
 def test_a_final_state_never_changes_again(run: RunDirectory) -> None:
     run.append(Kind.FINISHED, **Outcome.of(None).to_json())
     run.append(Kind.STOP_REQUESTED, reason="late")
@@ -114,5 +163,8 @@ def test_runs_are_found_by_the_beginning_of_their_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["../etc", "/etc", "", ".hidden", "a/b"])
 def test_a_run_id_never_leads_out_of_the_home(tmp_path: Path, text: str) -> None:
-    with pytest.raises(Exception, match="run"):
-        Runs(tmp_path).find(text)
+    for outside in ("etc", "runs/.hidden", "runs/a/b"):
+        (tmp_path / outside).mkdir(parents=True)
+        RunDirectory(tmp_path / outside).append(Kind.SUBMITTED, name="x")
+    with pytest.raises(UsageError, match="is no run id"):
+        Runs(tmp_path / "runs").find(text)

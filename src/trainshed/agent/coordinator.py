@@ -8,20 +8,32 @@ no engine. Every wait has an end and says whom it waited for.
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import socket
 import threading
 import time
+import traceback
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from trainshed.agent.wire import Channel, Message, WireError
+from trainshed.agent import processes
+from trainshed.agent.guests import Guests
+from trainshed.agent.wire import Channel, Message, WireError, encode
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.states import Cause
 
-_HANDSHAKE = 5.0
 _TICK = 0.2
+_STALL = 2.0
+"""Seconds between two looks at the clock from which on the coordinator itself was held up."""
+_LATE = 10.0
+"""Seconds the coordinator stays after a failure, to tell nodes that come late."""
+_SPARE = 256
+"""Guests, and open files of other use, beside one for each node."""
+_BURST = 1024
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +51,6 @@ class Limits:
 class _Peer:
     channel: Channel
     seen: float = field(default_factory=time.monotonic)
-    card: Message | None = None
-    """What the node wants all others to know of it before they start."""
-    ready: bool = False
-    done: bool = False
-    closed: bool = False
 
 
 class Coordinator(threading.Thread):
@@ -59,19 +66,27 @@ class Coordinator(threading.Thread):
         limits: Limits,
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
-        self._run, self._names, self._secret, self._grace, self._limits = run, names, secret, grace, limits
+        self._run, self._names, self._grace, self._limits = run, names, grace, limits
         self._peers: dict[int, _Peer] = {}
-        self._gone: set[int] = set()
+        self._open: set[int] = set()
+        """The nodes that are here: neither lost nor gone by themselves."""
+        self._cards: dict[int, Message] = {}
+        """What each node wants all others to know of it before they start."""
+        self._ready: set[int] = set()
+        self._done: set[int] = set()
         self._failure: Failure | None = None
-        self._stop_by: float | None = None
+        self._stop_by = self._stay_until = 0.0
         self._going = self._finishing = False
         self._wanted_stop: Failure | None = None
         self._lock = threading.Lock()
+        self._began = self._checked = time.monotonic()
         self.outcome: Outcome | None = None
+        processes.allow_files(2 * (len(names) + _SPARE))
         self._listener = socket.create_server(address, backlog=min(4096, len(names) + 16))
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
+        self._guests = Guests(secret, self._selector, len(names) + _SPARE)
 
     def request_stop(self, failure: Failure) -> None:
         """Ask from another thread that everything stops, for this reason."""
@@ -79,50 +94,94 @@ class Coordinator(threading.Thread):
             self._wanted_stop = self._wanted_stop or failure
 
     def run(self) -> None:
-        began = time.monotonic()
+        last: Message = {"type": "end"}
         try:
-            while not self._is_over():
-                for key, _ in self._selector.select(_TICK):
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    else:
-                        self._read(key.data)
-                self._check_time(began)
-        finally:
-            outcome = Outcome.of(self._failure)
-            self._run.append(Kind.ATTEMPT_FINISHED, **outcome.to_json())
-            self.outcome = outcome
-            for peer in self._peers.values():
-                with contextlib.suppress(WireError):
-                    peer.channel.send({"type": "end"})
-                peer.channel.close()
-            self._selector.close()
-            self._listener.close()
+            self._serve()
+        except BaseException as error:  # a mistake of ours: the attempt must not look like a success
+            traceback.print_exc()
+            reason = (
+                f"the coordinator on node 0 ({self._names[0]}) cannot go on: {error!r} (see its agent.log)"
+            )
+            self._failure = self._failure or Failure(Cause.ENGINE, reason, 0, log="node-0/agent.log")
+            last = self._stop_message()
+        self._end(last)
+
+    def _serve(self) -> None:
+        self._began = self._checked = time.monotonic()
+        while not self._is_over():
+            for key, _ in self._selector.select(_TICK):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif isinstance(key.data, Channel):
+                    self._admit(key.data)
+                else:
+                    self._read(key.data)
+            self._check_time()
+
+    def _end(self, last: Message) -> None:
+        """Record how it ended, and let everybody go even if that fails."""
+        self.outcome = Outcome.of(self._failure)
+        try:
+            self._run.append(Kind.ATTEMPT_FINISHED, **self.outcome.to_json())
+        except OSError:
+            traceback.print_exc()
+        for peer in self._peers.values():
+            with contextlib.suppress(WireError):
+                peer.channel.send(last)
+            peer.channel.close()
+        self._guests.close()
+        self._selector.close()
+        self._listener.close()
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
+        """Let in all who knock, as guests."""
+        for _ in range(_BURST):
+            try:
+                sock, _address = self._listener.accept()
+            except OSError as error:
+                if error.errno in _FULL:
+                    self._shut(error)
+                return
+            self._guests.greet(sock)
+
+    def _shut(self, error: OSError) -> None:
+        """No further node can be let in: without those it has, the run cannot be."""
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._guests.close()
+        where = f"node 0 ({self._names[0]})"
+        reason = f"{where} cannot hold a connection to each of {len(self._names)} nodes: {error.strerror}"
+        hint = f"its limit is {processes.open_files()} open files, see `ulimit -n`"
+        self._fail(Failure(Cause.ENGINE, f"{reason} ({hint})", node=0))
+        self._stay_until = 0.0
+
+    def _admit(self, channel: Channel) -> None:
+        """Make a guest that has proved itself the node it says it is."""
+        messages = self._guests.hear(channel)
+        if not messages:
             return
-        # A handshake is a few bytes; a stranger who stays silent costs at most its time limit.
-        sock.settimeout(_HANDSHAKE)
-        channel = Channel(sock, self._secret, server=True)
+        hello, *more = messages
+        index = hello.get("node")
         try:
-            channel.handshake()
-            hello = channel.receive_one(_HANDSHAKE)
-            index = int(hello["node"])
-            if hello.get("type") != "hello" or not 0 <= index < len(self._names) or index in self._peers:
+            if hello.get("type") != "hello" or not isinstance(index, int):
                 raise WireError("unexpected hello")
+            if not 0 <= index < len(self._names) or index in self._peers:
+                raise WireError("unexpected node")
             channel.send({"type": "welcome"})
-        except (WireError, KeyError, ValueError, TypeError):
-            sock.close()
+        except WireError:
+            channel.close()
             return
         self._peers[index] = _Peer(channel)
+        self._open.add(index)
         self._selector.register(channel, selectors.EVENT_READ, index)
         if self._failure:
-            self._tell(index, self._stop_message())
+            self._tell(index, encode(self._stop_message()))
+        for message in more:
+            self._handle(index, message)
 
     def _read(self, index: int) -> None:
+        if index not in self._open:
+            return
         peer = self._peers[index]
         try:
             messages = peer.channel.receive()
@@ -131,51 +190,52 @@ class Coordinator(threading.Thread):
             return
         peer.seen = time.monotonic()
         for message in messages:
-            self._handle(index, peer, message)
+            self._handle(index, message)
 
-    def _handle(self, index: int, peer: _Peer, message: Message) -> None:
+    def _handle(self, index: int, message: Message) -> None:
         match message.get("type"):
             case "card":
-                peer.card = message["card"]
-                if not self._failure and all(self._all("card")):
-                    cards = [self._peers[i].card for i in range(len(self._names))]
+                self._cards[index] = message["card"]
+                if not self._failure and self._is_all(self._cards):
+                    cards = [self._cards[i] for i in range(len(self._names))]
                     self._broadcast({"type": "cards", "cards": cards})
             case "ready":
-                peer.ready = True
-                if not self._going and not self._failure and all(self._all("ready")):
+                self._ready.add(index)
+                if not self._going and not self._failure and self._is_all(self._ready):
                     self._going = True
                     self._run.append(Kind.RUNNING)
                     self._broadcast({"type": "go"})
             case "failed":
                 self._fail(Failure.from_json(message["failure"]))
             case "done":
-                peer.done = True
-                if not self._finishing and not self._failure and all(self._all("done")):
+                self._done.add(index)
+                if not self._finishing and not self._failure and self._is_all(self._done):
                     self._finishing = True
                     self._broadcast({"type": "finish"})
             case "closed":
-                peer.closed = True
-                self._selector.unregister(peer.channel)
+                self._part(index)
             case _:
                 pass
 
-    def _all(self, mark: str) -> list[bool]:
-        return [i in self._peers and bool(getattr(self._peers[i], mark)) for i in range(len(self._names))]
+    def _is_all(self, nodes: Collection[int]) -> bool:
+        return len(nodes) == len(self._names)
 
-    def _drop(self, index: int, why: str) -> None:
+    def _part(self, index: int) -> None:
+        self._open.discard(index)
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._peers[index].channel)
-        self._gone.add(index)
-        if not self._peers[index].closed:
-            self._fail(
-                Failure(Cause.NODE, f"node {index} ({self._names[index]}) was lost: {why}", node=index)
-            )
+
+    def _drop(self, index: int, why: str) -> None:
+        self._part(index)
+        self._fail(Failure(Cause.NODE, f"node {index} ({self._names[index]}) was lost: {why}", node=index))
 
     def _fail(self, failure: Failure) -> None:
         if self._failure:
             return
         self._failure = failure
-        self._stop_by = time.monotonic() + self._grace_of(failure) + self._limits.closing
+        now = time.monotonic()
+        self._stop_by = now + self._grace_of(failure) + self._limits.closing
+        self._stay_until = now + _LATE
         self._run.append(Kind.STOPPING, reason=failure.reason)
         self._broadcast(self._stop_message())
 
@@ -188,53 +248,68 @@ class Coordinator(threading.Thread):
         return self._grace if failure.cause in (Cause.STOP, Cause.TIMEOUT) else min(self._grace, 5.0)
 
     def _broadcast(self, message: Message) -> None:
-        for index in list(self._peers):
-            self._tell(index, message)
+        body = encode(message)
+        for index in list(self._open):
+            self._tell(index, body)
 
-    def _tell(self, index: int, message: Message) -> None:
-        if index in self._gone or self._peers[index].closed:
+    def _tell(self, index: int, body: bytes) -> None:
+        if index not in self._open:
             return
         try:
-            self._peers[index].channel.send(message)
+            self._peers[index].channel.send_encoded(body)
         except WireError as error:
             self._drop(index, str(error))
 
     def _is_over(self) -> bool:
-        present = [i for i in self._peers if i not in self._gone]
-        if self._failure:
-            late = self._stop_by is not None and time.monotonic() > self._stop_by
-            return late or all(self._peers[i].closed for i in present)
-        return len(present) == len(self._names) and all(self._peers[i].closed for i in present)
+        everybody_came = self._is_all(self._peers)
+        if not self._failure:
+            return everybody_came and not self._open
+        now = time.monotonic()
+        awaited = not everybody_came and now < self._stay_until
+        return now > self._stop_by or not (self._open or awaited)
 
-    def _check_time(self, began: float) -> None:
+    def _check_time(self) -> None:
+        now = time.monotonic()
+        passed = now - self._checked
+        if passed < _TICK / 2:
+            return
+        self._checked = now
+        self._guests.sweep()
         with self._lock:
             wanted, self._wanted_stop = self._wanted_stop, None
         if wanted:
             self._fail(wanted)
-        now, limits = time.monotonic(), self._limits
-        for index, peer in list(self._peers.items()):
-            if index not in self._gone and not peer.closed and now - peer.seen > limits.silence:
-                self._drop(index, f"nothing heard of it for {limits.silence:.0f} s")
-        if self._failure:
-            return
-        missing = [i for i in range(len(self._names)) if i not in self._peers]
-        if missing and now - began > limits.register:
-            self._fail(
-                Failure(
-                    Cause.NODE, f"no sign of {self._list(missing)} within {limits.register:.0f} s", missing[0]
-                )
-            )
-        elif not self._going and now - began > limits.ready:
-            late = [i for i, ready in enumerate(self._all("ready")) if not ready]
-            self._fail(
-                Failure(Cause.STAGING, f"{self._list(late)} not ready within {limits.ready:.0f} s", late[0])
-            )
-        elif limits.total is not None and now - began > limits.total:
-            waits = [i for i, done in enumerate(self._all("done")) if not done]
-            reason = (
-                f"not finished within its timeout of {limits.total:g} s; still at work: {self._list(waits)}"
-            )
+            self._stay_until = 0.0  # whoever asked for it tells all nodes by themselves
+        self._check_silence(now, passed)
+        if not self._failure:
+            self._check_limits(now - self._began)
+
+    def _check_silence(self, now: float, passed: float) -> None:
+        """Drop nodes that are not heard of; what the coordinator itself was held up is not their fault."""
+        for index in list(self._open):
+            peer = self._peers[index]
+            if passed > _STALL:
+                peer.seen = min(now, peer.seen + passed)
+            if now - peer.seen > self._limits.silence:
+                self._drop(index, f"nothing heard of it for {self._limits.silence:.0f} s")
+
+    def _check_limits(self, spent: float) -> None:
+        limits = self._limits
+        if not self._is_all(self._peers) and spent > limits.register:
+            missing = self._without(self._peers)
+            reason = f"no sign of {self._list(missing)} within {limits.register:.0f} s"
+            self._fail(Failure(Cause.NODE, reason, missing[0]))
+        elif not self._going and spent > limits.ready:
+            late = self._without(self._ready)
+            reason = f"{self._list(late)} not ready within {limits.ready:.0f} s"
+            self._fail(Failure(Cause.STAGING, reason, late[0]))
+        elif limits.total is not None and spent > limits.total:
+            waits = self._list(self._without(self._done))
+            reason = f"not finished within its timeout of {limits.total:g} s; still at work: {waits}"
             self._fail(Failure(Cause.TIMEOUT, reason))
+
+    def _without(self, nodes: Collection[int]) -> list[int]:
+        return [i for i in range(len(self._names)) if i not in nodes]
 
     def _list(self, indexes: list[int]) -> str:
         shown = ", ".join(f"node {i} ({self._names[i]})" for i in indexes[:4])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from trainshed.agent import processes
 from trainshed.agent.masking import Log
 from trainshed.agent.place import Place
 from trainshed.errors import TrainshedError
@@ -50,26 +52,45 @@ def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str
             left,
         ]
     cwd = folder or str(path.parent)
-    run(path.name, place.enter(argv, cwd, env), place.real(cwd), env, log)
-    wanted = Path(place.real(left))
-    if wanted.exists():
+    with _private(Path(place.real(left))) as wanted:
+        run(path.name, place.enter(argv, cwd, env), place.real(cwd), env, log)
         for entry in wanted.read_bytes().split(b"\0"):
             name, sep, value = entry.decode("utf-8", "surrogateescape").partition("=")
             if sep and name not in ("_", "SHLVL", "PWD", "OLDPWD"):
                 env[name] = value
-        wanted.unlink()
+
+
+@contextlib.contextmanager
+def _private(path: Path) -> Iterator[Path]:
+    """An empty file for its owner alone, gone at the end: what a hook leaves behind may hold secrets."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: Log) -> None:
     """One program to its end, within an hour, with its words in the log; HookError if it did not end with 0."""
     with log.stream as out:
         process = subprocess.Popen(
-            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=processes.restore_files,
         )
-        try:
-            code = process.wait(_LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from None
+    try:
+        code = process.wait(_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from None
+    finally:
+        log.settle()
     if code != 0:
         raise HookError(f"{name} exited with {code}")

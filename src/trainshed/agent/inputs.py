@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from trainshed.locking import locked
@@ -60,7 +61,8 @@ class Cache:
         (slot / "manifest.json").write_text(json.dumps(_manifest(tree)))
 
     def _make_room(self, wanted: int) -> None:
-        slots = sorted((p for p in self._folder.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        ages = {slot: age for slot in self._folder.iterdir() if (age := _age(slot)) is not None}
+        slots = sorted(ages, key=lambda slot: ages[slot])
         sizes = {slot: sum(size for size, _ in _read_manifest(slot).values()) for slot in slots}
         for slot in slots:
             if sum(sizes.values()) + wanted <= self._limit:
@@ -72,6 +74,15 @@ class Cache:
                     continue
                 shutil.rmtree(slot, ignore_errors=True)
             del sizes[slot]
+
+
+def _age(slot: Path) -> float | None:
+    """When a slot was last used; None for what is no slot, or is gone since another node made room."""
+    try:
+        info = slot.stat()
+    except FileNotFoundError:
+        return None
+    return info.st_mtime if stat.S_ISDIR(info.st_mode) else None
 
 
 def _is_whole(slot: Path) -> bool:

@@ -33,7 +33,7 @@ class Link:
             try:
                 sock = socket.create_connection(address, timeout=_HANDSHAKE)
                 channel = Channel(sock, secret, server=False)
-                channel.handshake()
+                channel.handshake(_HANDSHAKE)
                 channel.send({"type": "hello", "node": node})
                 channel.receive_one(_HANDSHAKE)
                 return cls(channel)

@@ -8,13 +8,14 @@ the coordinator, recorded, and stops all nodes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import selectors
 import signal
 import sys
-import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from trainshed.agent.masking import Log, open_log
 from trainshed.agent.place import Place
 from trainshed.agent.ssh import Ssh
 from trainshed.agent.uploads import Uploads
-from trainshed.agent.watch import Stop, Watch
+from trainshed.agent.watch import Stop, Watch, told
 from trainshed.agent.wire import WireError
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer, expanded
@@ -162,38 +163,50 @@ class Agent(Watch):
         began = time.monotonic()
         grace = min(stop.grace if stop else self.plan.grace, self.plan.grace)
         processes.stop_all(self._running, grace, self._pump_quietly)
-        for item in self._running:
-            item.log.settle()
-        self._uploads.stop()
+        self._aside_or_note(self._settle_logs)
+        self._aside_or_note(self._uploads.stop)
         problem = self._save()
-        if self._joined and (unsaved := self._joined.finish()):
-            events.append(self._events, Kind.NOTE, text=unsaved)
+        self._aside_or_note(self._finish_log)
         self._phase("upload", began)
         self._meter.stop()
         if problem:
             events.append(self._events, Kind.UNSAVED, problem=problem)
             self._fail(Cause.STAGING, problem)
-        self._send_quietly({"type": "closed"})
-        if self._coordinator:
-            self._coordinator.join(3600.0)
+        self._leave()
         return 1 if stop or problem else 0
 
+    def _settle_logs(self) -> None:
+        for item in self._running:
+            item.log.settle()
+
+    def _finish_log(self) -> None:
+        if self._joined and (unsaved := self._joined.finish()):
+            events.append(self._events, Kind.NOTE, text=unsaved)
+
+    def _aside_or_note(self, work: Callable[[], None]) -> None:
+        if error := self._aside(work):
+            events.append(
+                self._events, Kind.NOTE, text=f"at the end of node {self.node.index}: {told(error)}"
+            )
+
     def _save(self) -> str:
+        """The outputs; what went wrong, if anything did."""
         if not self.node.outputs:
             return ""
-        problem: list[str] = []
+        error = self._aside(self._uploads.save_all)
+        if error is None or isinstance(error, TrainshedError):
+            return error.message if error else ""
+        return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {told(error)}"
 
-        def save() -> None:
-            try:
-                self._uploads.save_all()
-            except TrainshedError as error:
-                problem.append(error.message)
-
-        thread = threading.Thread(target=save, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            self._pump_quietly(0.1)
-        return problem[0] if problem else ""
+    def _leave(self) -> None:
+        """Say goodbye; node 0 stays, and hears its driver, for as long as its coordinator serves others."""
+        self._send_quietly({"type": "closed"})
+        link, self._link = self._link, None
+        if link:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(link.channel)
+        while self._coordinator and self._coordinator.is_alive():
+            self._pump_quietly(0.05)
 
 
 def _set_aside(folder: Path, attempt: int) -> None:

@@ -7,6 +7,7 @@ through here, where each value is replaced by `***`.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,24 +47,28 @@ def _copy(read: int, path: Path, hidden: list[bytes]) -> None:
     held = b""
     with os.fdopen(read, "rb", buffering=0) as source, path.open("ab", buffering=0) as log:
         while chunk := source.read(1 << 16):
-            data = mask(held + chunk, hidden)
-            keep = _unfinished(data, hidden)
-            held = data[len(data) - keep :] if keep else b""
-            log.write(data[: len(data) - keep])
-        log.write(held)
+            ready, held = _divide(held + chunk, hidden)
+            log.write(mask(ready, hidden))
+        log.write(mask(held, hidden))
 
 
 def mask(data: bytes, hidden: list[bytes]) -> bytes:
-    for value in hidden:
-        data = data.replace(value, b"***")
-    return data
+    return _any_of(hidden).sub(b"***", data)
 
 
-def _unfinished(data: bytes, hidden: list[bytes]) -> int:
-    """How many bytes at the end may be the beginning of a secret."""
-    longest = min(len(data), max(map(len, hidden)) - 1)
-    for size in range(longest, 0, -1):
-        end = data[-size:]
-        if any(value.startswith(end) for value in hidden):
-            return size
-    return 0
+def _any_of(hidden: list[bytes]) -> re.Pattern[bytes]:
+    """The longest first: of two secrets that begin alike the longer one counts."""
+    return re.compile(b"|".join(map(re.escape, hidden)))
+
+
+def _divide(data: bytes, hidden: list[bytes]) -> tuple[bytes, bytes]:
+    """What can be written once it is masked, and the end that may still become a secret, or a longer one."""
+    first = max(0, len(data) - max(map(len, hidden)) + 1)
+    found = [match.span() for match in _any_of(hidden).finditer(data) if match.end() > first]
+    for at in range(first, len(data)):
+        end = data[at:]
+        if any(value.startswith(end) and value != end for value in hidden) and not any(
+            begin < at < stop for begin, stop in found
+        ):
+            return data[:at], end
+    return data, b""

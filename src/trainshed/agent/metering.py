@@ -11,24 +11,29 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainshed.agent.processes import descendants
 from trainshed.spec.kinds import DeviceKind
 
-Reader = Callable[[], list[dict[str, Any]]]
+Attempt = Callable[[str, Callable[[], Any]], Any]
+"""Reads a named value; None if it cannot be read, with the reason told once."""
+Reader = Callable[[Attempt], list[dict[str, Any]]]
 
 
 class Meter(threading.Thread):
     """Samples into a JSON-lines file until stopped; a killed agent loses at most the last second."""
 
-    def __init__(self, path: Path, kind: DeviceKind, period: float = 1.0) -> None:
+    def __init__(self, path: Path, kind: DeviceKind, limit: int = 0, period: float = 1.0) -> None:
         super().__init__(name="meter", daemon=True)
-        self._path, self._kind, self._period = path, kind, period
+        self._path, self._kind, self._limit, self._period = path, kind, limit, period
         self._over = threading.Event()
+        self._used: dict[int, float] = {}
+        self._told: set[str] = set()
         self.memory = 0
-        """Bytes used by the node's processes at the last sample."""
+        """Bytes used by the node's processes at the last sample: above `limit` only if they truly are."""
 
     def stop(self) -> None:
         self._over.set()
@@ -38,42 +43,89 @@ class Meter(threading.Thread):
     def run(self) -> None:
         import psutil
 
-        devices, reason = device_reader(self._kind)
-        psutil.cpu_percent()
-        used: dict[int, float] = {}
-        with self._path.open("a", buffering=1) as stream:
-            if reason:
-                stream.write(json.dumps({"t": round(time.time(), 3), "devices_not_measured": reason}) + "\n")
-            while not self._over.wait(self._period):
-                stream.write(json.dumps(self._sample(psutil, used, devices)) + "\n")
+        found = self._attempt("devices", partial(device_reader, self._kind), "devices_not_measured")
+        devices, reason = found or (_none, "")
+        if reason:
+            self._write({"devices_not_measured": reason})
+        self._attempt("cpu_percent", psutil.cpu_percent)
+        while not self._over.wait(self._period):
+            self._write(self._sample(psutil, devices))
 
-    def _sample(self, psutil: Any, used: dict[int, float], devices: Reader) -> dict[str, Any]:
-        memory, seconds = 0, {}
+    def _sample(self, psutil: Any, devices: Reader) -> dict[str, Any]:
+        attempt = self._attempt
+        memory, spent = attempt("node", partial(self._measure, psutil)) or (None, None)
+        disk = attempt("disk", psutil.disk_io_counters)
+        net = attempt("net", psutil.net_io_counters)
+        return {
+            "cpu_percent": attempt("cpu_percent", psutil.cpu_percent),
+            "node_cpu_percent": None if spent is None else round(100 * spent / self._period, 1),
+            "memory_bytes": attempt("memory_bytes", lambda: psutil.virtual_memory().used),
+            "node_memory_bytes": memory,
+            "disk_read_bytes": disk.read_bytes if disk else None,
+            "disk_write_bytes": disk.write_bytes if disk else None,
+            "net_sent_bytes": net.bytes_sent if net else None,
+            "net_received_bytes": net.bytes_recv if net else None,
+            "devices": self._read_devices(devices),
+        }
+
+    def _measure(self, psutil: Any) -> tuple[int, float]:
+        """Bytes held by the node's processes, and the seconds they computed since the last sample."""
+        sizes, seconds = {}, {}
         for pid in descendants():
             try:
                 process = psutil.Process(pid)
-                memory += process.memory_info().rss
+                sizes[pid] = process.memory_info().rss
                 times = process.cpu_times()
                 seconds[pid] = times.user + times.system
             except psutil.Error:
                 continue
-        spent = sum(max(0.0, value - used.get(pid, 0.0)) for pid, value in seconds.items())
-        used.clear()
-        used.update(seconds)
-        self.memory = memory
-        disk, net = psutil.disk_io_counters(), psutil.net_io_counters()
-        return {
-            "t": round(time.time(), 3),
-            "cpu_percent": psutil.cpu_percent(),
-            "node_cpu_percent": round(100 * spent / self._period, 1),
-            "memory_bytes": psutil.virtual_memory().used,
-            "node_memory_bytes": memory,
-            "disk_read_bytes": disk.read_bytes if disk else None,
-            "disk_write_bytes": disk.write_bytes if disk else None,
-            "net_sent_bytes": net.bytes_sent,
-            "net_received_bytes": net.bytes_recv,
-            "devices": devices(),
-        }
+        spent = sum(max(0.0, value - self._used.get(pid, 0.0)) for pid, value in seconds.items())
+        self._used = seconds
+        memory = sum(sizes.values())
+        self.memory = _held(sizes) if self._limit and memory > self._limit else memory
+        return memory, spent
+
+    def _read_devices(self, devices: Reader) -> list[dict[str, Any]]:
+        key = "devices_not_measured"
+        each = partial(self._attempt, key=key)
+        return self._attempt("devices", partial(devices, each), key) or []
+
+    def _attempt(self, name: str, read: Callable[[], Any], key: str = "not_measured") -> Any:
+        try:
+            return read()
+        except Exception as error:  # drivers have many ways to fail; each is to be told, none ends the rest
+            if name not in self._told:
+                self._told.add(name)
+                self._write({key: f"{name}: {error}"})
+            return None
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            with self._path.open("a") as stream:
+                stream.write(json.dumps({"t": round(time.time(), 3), **line}) + "\n")
+        except OSError:
+            # A full disk costs samples; the memory must still be watched.
+            pass
+
+
+def _held(sizes: dict[int, int]) -> int:
+    """Bytes held by processes of these resident sizes, what they share counted once."""
+    return sum(_share(pid, size) for pid, size in sizes.items())
+
+
+def _share(pid: int, size: int) -> int:
+    """A process' part of its pages as the kernel divides them; all of them where it does not say."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return size
+
+
+def _none(_attempt: Attempt) -> list[dict[str, Any]]:
+    return []
 
 
 def device_reader(kind: DeviceKind) -> tuple[Reader, str]:
@@ -82,7 +134,7 @@ def device_reader(kind: DeviceKind) -> tuple[Reader, str]:
         return _nvidia_reader()
     if kind is DeviceKind.ASCEND:
         return _ascend_reader()
-    return list, ""
+    return _none, ""
 
 
 def _nvidia_reader() -> tuple[Reader, str]:
@@ -92,21 +144,22 @@ def _nvidia_reader() -> tuple[Reader, str]:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     except Exception as error:  # NVML has many ways to be absent; each is a reason to say so, none to fail
-        return list, f"NVML: {error}"
+        return _none, f"NVML: {error}"
 
-    def read() -> list[dict[str, Any]]:
-        return [
-            {
-                "kind": "nvidia",
-                "index": index,
-                "util_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-                "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-                "power_watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            }
-            for index, handle in enumerate(handles)
-        ]
+    def read(attempt: Attempt) -> list[dict[str, Any]]:
+        return [_read_nvidia(pynvml, index, handle, attempt) for index, handle in enumerate(handles)]
 
     return read, ""
+
+
+def _read_nvidia(pynvml: Any, index: int, handle: Any, attempt: Attempt) -> dict[str, Any]:
+    fields: dict[str, Callable[[], Any]] = {
+        "util_percent": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "memory_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "power_watts": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+    }
+    values = {name: attempt(f"nvidia {index} {name}", value) for name, value in fields.items()}
+    return {"kind": "nvidia", "index": index, **values}
 
 
 def _ascend_reader() -> tuple[Reader, str]:
@@ -115,14 +168,11 @@ def _ascend_reader() -> tuple[Reader, str]:
 
     tool = shutil.which("npu-smi")
     if tool is None:
-        return list, "npu-smi is not installed"
+        return _none, "npu-smi is not installed"
     from trainshed.plan.hccn import parse_npu_smi_info
 
-    def read() -> list[dict[str, Any]]:
-        try:
-            text = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=5).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return []
+    def read(_attempt: Attempt) -> list[dict[str, Any]]:
+        text = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=5).stdout
         return [
             {
                 "kind": "ascend",

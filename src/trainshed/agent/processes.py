@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -21,6 +22,8 @@ from trainshed.plan.model import ProcessPlan
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""What this process was given, and gives to those it starts."""
 
 
 @dataclass
@@ -36,6 +39,23 @@ class Running:
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent has died."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def allow_files(count: int) -> None:
+    """Let this process hold that many open files, as far as the machine lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def open_files() -> int:
+    """How many files this process may hold open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def restore_files() -> None:
+    """In a process just forked: the limit its parent was given, not the one it took."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, _FILES)
 
 
 def start(plan: ProcessPlan, env: Mapping[str, str], log: Log, argv: Sequence[str], cwd: str) -> Running:
@@ -148,6 +168,7 @@ def _processes() -> list[tuple[int, tuple[str, int]]]:
 
 def _die_with_agent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    restore_files()
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -112,12 +113,13 @@ class Ssh:
             stream.write(content)
 
     def _client_config(self) -> str:
+        count = Counter(node.address for node in self._plan.nodes)
         blocks: list[str] = []
         everybody: list[str] = []
         for node, (address, names), port in zip(
             self._plan.nodes, self._plan.hosts, self._plan.ssh, strict=True
         ):
-            called = [*names, address] if self._is_alone(address) else list(names)
+            called = [*names, address] if count[address] == 1 else list(names)
             everybody += called
             own = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
             blocks += [f"Host {' '.join(called)}", *_settings(own)]
@@ -133,9 +135,6 @@ class Ssh:
             "LogLevel": "ERROR",
         }
         return "\n".join([*blocks, f"Host {' '.join(everybody)}", *_settings(common)]) + "\n"
-
-    def _is_alone(self, address: str) -> bool:
-        return [node.address for node in self._plan.nodes].count(address) == 1
 
     def _server_config(self) -> str:
         listen = [f"ListenAddress {self._node.address}:{port}" for port in self._ports]

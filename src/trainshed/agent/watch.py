@@ -46,6 +46,26 @@ class Stop(Exception):
         self.grace = grace
 
 
+def told(error: BaseException) -> str:
+    """An error in words for the run's reader."""
+    return error.message if isinstance(error, TrainshedError) else f"{type(error).__name__}: {error}"
+
+
+def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
+    """Work in a thread of its own; what it raised is in the list when the thread has ended."""
+    problem: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            problem.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    return thread, problem
+
+
 class Watch:
     """One node of one attempt, as its agent sees it."""
 
@@ -66,7 +86,7 @@ class Watch:
         self._signalled = ""
         self._orphaned: float | None = None
         self._oom_kills = environment.oom_kills()
-        self._meter = Meter(self.folder / "metrics.jsonl", DeviceKind(plan.kind))
+        self._meter = Meter(self.folder / "metrics.jsonl", DeviceKind(plan.kind), plan.memory or 0)
 
     def _open(self) -> None:
         if self.node.index == 0:
@@ -86,24 +106,14 @@ class Watch:
     def _in_background(self, phase: str, cause: Cause, work: Callable[[], Any]) -> None:
         """Do slow work in a thread while the node stays reachable; its failure is the run's."""
         began = time.monotonic()
-        problem: list[BaseException] = []
-
-        def guarded() -> None:
-            try:
-                work()
-            except BaseException as error:
-                problem.append(error)
-
-        thread = threading.Thread(target=guarded, daemon=True)
-        thread.start()
+        thread, problem = _begin(work)
         thread.join(0.02)
         while thread.is_alive():
             self._pump(0.05)
             thread.join(0.01)
         self._phase(phase, began)
         if problem:
-            error = problem[0]
-            text = error.message if isinstance(error, TrainshedError) else f"{type(error).__name__}: {error}"
+            text = told(problem[0])
             lines = tail(self.folder / "pre-start.log") if cause is Cause.HOOK else ()
             self._fail(
                 cause,
@@ -111,6 +121,15 @@ class Watch:
                 last_lines=lines,
             )
             raise Stop(text, self.plan.grace)
+
+    def _aside(self, work: Callable[[], Any]) -> BaseException | None:
+        """Do slow work in a thread while already stopping, and stay reachable; what it raised, if it did."""
+        thread, problem = _begin(work)
+        thread.join(0.02)
+        while thread.is_alive():
+            self._pump_quietly(0.05)
+            thread.join(0.01)
+        return problem[0] if problem else None
 
     def _pump_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -194,11 +213,11 @@ class Watch:
     def _ended(self, item: processes.Running) -> None:
         self._selector.unregister(item.handle)
         code = item.process.wait()
-        item.log.settle()
         os.close(item.handle)
         events.append(self._events, Kind.EXITED, process=item.plan.name, returncode=code)
-        if code == 0 or (item.plan.helper and self._finishing):
+        if code == 0 or self._failed or (item.plan.helper and self._finishing):
             return
+        item.log.settle()
         name = item.plan.name.replace("-", " ") if item.plan.rank is not None else f"the {item.plan.name}"
         name = "the command" if item.plan.name == f"node-{self.node.index}" else name
         where = f"{name} on node {self.node.index} ({self.node.name})"

@@ -23,7 +23,8 @@ from trainshed.errors import NotFoundError, UsageError
 from trainshed.runs import events
 from trainshed.runs.events import Event, Kind
 
-_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_GRAVE = ".removed-"
 
 
 def home() -> Path:
@@ -140,8 +141,8 @@ class Runs:
         """Every run, newest first."""
         if not self.root.is_dir():
             return []
-        found = [(p.stat().st_mtime, p) for p in self.root.iterdir() if (p / "events.jsonl").exists()]
-        stamps = {p: _submitted(p) or t for t, p in found}
+        found = (path for path in self.root.iterdir() if _RUN_ID.match(path.name))
+        stamps = {path: stamp for path in found if (stamp := _submitted(path)) is not None}
         return [RunDirectory(p) for p in sorted(stamps, key=lambda p: (stamps[p], p.name), reverse=True)]
 
     def find(self, text: str) -> RunDirectory:
@@ -158,11 +159,18 @@ class Runs:
 
     def remove(self, run: RunDirectory) -> None:
         """Delete a run's folder; it disappears from listings first."""
-        grave = self.root / f".removed-{run.id}"
-        run.path.rename(grave)
-        shutil.rmtree(grave, ignore_errors=True)
+        run.path.rename(self.root / f"{_GRAVE}{run.id}")
+        # Also those of others who were killed while they removed.
+        for grave in self.root.glob(f"{_GRAVE}*"):
+            shutil.rmtree(grave, ignore_errors=True)
 
 
 def _submitted(path: Path) -> float | None:
-    first = next(events.read(path / "events.jsonl"), None)
-    return first.time if first else None
+    """When a run began; None for what is no run, or is removed meanwhile."""
+    record = path / "events.jsonl"
+    try:
+        age = record.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    first = next(events.read(record), None)
+    return first.time if first else age

@@ -10,10 +10,14 @@ What a reader may rely on:
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from trainshed.runs.directory import RunDirectory
 
@@ -37,6 +41,8 @@ class LogReader:
     def __init__(self, node: int, path: Path) -> None:
         self.node, self.process, self.path = node, path.stem, path
         self._offset = 0
+        self._inode = 0
+        self._earlier = set(self._set_aside())
         self._rest = b""
         self._redrawn = 0.0
 
@@ -44,13 +50,45 @@ class LogReader:
         """What has come since the last call; with `final` also an unfinished last line."""
         try:
             with self.path.open("rb") as stream:
-                stream.seek(self._offset)
-                while chunk := stream.read(_CHUNK):
-                    self._offset += len(chunk)
-                    yield from self._split(chunk)
+                info = os.fstat(stream.fileno())
+                if info.st_ino != self._inode or info.st_size < self._offset:
+                    yield from self._turn(info)
+                yield from self._read(stream)
         except FileNotFoundError:
-            return
-        if final and self._rest:
+            yield from self._finish_earlier()
+        if final:
+            yield from self._give_rest()
+
+    def _turn(self, info: os.stat_result) -> Iterator[Line]:
+        """Another file has the log's name: the next attempt's, or the same one copied anew and longer."""
+        self._inode = info.st_ino
+        yield from self._finish_earlier()
+        if info.st_size < self._offset:
+            yield from self._give_rest()
+            self._offset = 0
+
+    def _finish_earlier(self) -> Iterator[Line]:
+        """What was not yet read of logs that have been set aside since."""
+        for path in self._set_aside():
+            if path not in self._earlier:
+                self._earlier.add(path)
+                with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+                    yield from self._read(stream)
+                yield from self._give_rest()
+                self._offset = 0
+
+    def _set_aside(self) -> list[Path]:
+        """The logs of earlier attempts of the same process."""
+        return sorted(self.path.parent.glob(f"{glob.escape(self.path.stem)}.attempt-*.log"), key=_order)
+
+    def _read(self, stream: BinaryIO) -> Iterator[Line]:
+        stream.seek(self._offset)
+        while chunk := stream.read(_CHUNK):
+            self._offset += len(chunk)
+            yield from self._split(chunk)
+
+    def _give_rest(self) -> Iterator[Line]:
+        if self._rest:
             rest, self._rest = self._rest, b""
             yield self._line(rest)
 
@@ -95,9 +133,7 @@ def tail(path: Path, count: int = 20) -> tuple[str, ...]:
 def log_files(run: RunDirectory, rank: int | None = None, node: int | None = None) -> list[tuple[int, Path]]:
     """The logs of the run's processes, by node and rank; the agents' own are left out."""
     result = []
-    for index in run.node_indexes():
-        if node is not None and index != node:
-            continue
+    for index in run.node_indexes() if node is None else [node]:
         for path in sorted(run.node(index).glob("*.log"), key=_order):
             if path.stem == "agent" or ".attempt-" in path.name:
                 continue

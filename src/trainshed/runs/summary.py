@@ -6,6 +6,7 @@ is `lost`, whoever asks and whenever.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +91,7 @@ def summarise(run: RunDirectory, alive: bool | None = None) -> Summary:
         # Events are read before the signs of life, so the end may have been recorded in between.
         if len(list(run.events())) > len(events):
             return summarise(run, alive)
-        outcome = outcome or _lost(run, state)
+        outcome = outcome or _lost(run, state, _latest(events))
         state = outcome.state
         values.setdefault("ended", events[-1].time if events else None)
     elif not state.is_final:
@@ -108,8 +109,13 @@ def is_alive(run: RunDirectory) -> bool:
 
 def phases(run: RunDirectory) -> dict[int, dict[str, float]]:
     """The seconds each node spent in each phase of the latest attempt."""
+    since = _latest(run.events())
     return {
-        index: {e.data["phase"]: e.data["seconds"] for e in run.node_events(index) if e.kind is Kind.PHASE}
+        index: {
+            e.data["phase"]: e.data["seconds"]
+            for e in run.node_events(index)
+            if e.kind is Kind.PHASE and e.time >= since
+        }
         for index in run.node_indexes()
     }
 
@@ -118,10 +124,17 @@ def _outcome(event: Event) -> Outcome:
     return Outcome.from_json(event.data)
 
 
-def _lost(run: RunDirectory, last: RunState) -> Outcome:
-    for index in run.node_indexes():
-        for event in run.node_events(index):
-            if event.kind is Kind.FAILURE:
-                return Outcome.of(Failure.from_json(event.data))
+def _latest(events: Iterable[Event]) -> float:
+    """When the latest attempt began. All counts for a first one, also what nodes with a slow clock wrote."""
+    began = [event.time for event in events if event.kind is Kind.ATTEMPT]
+    return began[-1] if len(began) > 1 else 0.0
+
+
+def _lost(run: RunDirectory, last: RunState, since: float) -> Outcome:
+    """Without a word of driver or coordinator: the earliest failure that an agent recorded."""
+    every = (event for index in run.node_indexes() for event in run.node_events(index))
+    told = [event for event in every if event.kind is Kind.FAILURE and event.time >= since]
+    if told:
+        return Outcome.of(Failure.from_json(min(told, key=lambda event: event.time).data))
     reason = f"{RunState.LOST.meaning} (last seen {last.value})"
     return Outcome(RunState.LOST, RunState.LOST.exit_code, Failure(Cause.DRIVER, reason))

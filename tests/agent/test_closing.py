@@ -1,0 +1,127 @@
+"""A node that saves its work stays in reach to the last, and says what it could not save."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.agent import processes
+from trainshed.agent.handover import Handover
+from trainshed.agent.main import Agent
+from trainshed.plan.model import NodePlan, Plan, Transfer
+from trainshed.runs.directory import RunDirectory, Runs
+from trainshed.runs.events import Kind
+
+pytestmark = [pytest.mark.foundation]
+
+
+def node_plan(folder: Path) -> NodePlan:
+    return NodePlan(
+        index=0,
+        name="worker-0",
+        address="127.0.0.1",
+        coordinator=("127.0.0.1", 0),
+        work_dir=str(folder),
+        private=(),
+        env={},
+        files=(),
+        code=None,
+        inputs=(),
+        outputs=(Transfer("out", str(folder / "out"), ""),),
+        pre_start=(),
+        processes=(),
+        log=Transfer("log", "joined.log", str(folder / "logs"), 60.0),
+    )
+
+
+def plan_of(run: RunDirectory, node: NodePlan) -> Plan:
+    return Plan(
+        run=run.id,
+        launcher="command",
+        contract="plain",
+        kind="cpu",
+        emulated=False,
+        isolated=False,
+        size=1,
+        image=None,
+        env={},
+        files=(),
+        hosts=(),
+        secrets=(),
+        grace=1.0,
+        timeout=None,
+        memory=None,
+        notes=(),
+        nodes=(node,),
+    )
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    run = Runs(tmp_path / "runs").create("job")
+    node = node_plan(tmp_path)
+    monkeypatch.setattr(processes, "stop_all", lambda *_: None)
+    return Agent(run, plan_of(run, node), node, Handover(secret="00"))
+
+
+def needs_pumping(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Work that ends only when the agent looks after everything else meanwhile."""
+    pumped = threading.Event()
+
+    def pump(_wait: float) -> None:
+        pumped.set()
+
+    def work(*_: object) -> str:
+        pumped.clear()
+        assert pumped.wait(5), "nobody looked after the node"
+        return ""
+
+    monkeypatch.setattr(agent, "_pump_quietly", pump)
+    return work
+
+
+def test_a_node_stays_in_reach_through_every_step_of_its_end(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = needs_pumping(agent, monkeypatch)
+    monkeypatch.setattr(agent, "_settle_logs", work)
+    monkeypatch.setattr(agent._uploads, "stop", work)
+    monkeypatch.setattr(agent._uploads, "save_all", work)
+    monkeypatch.setattr(agent._joined, "finish", work)
+    assert agent._close() == 0
+    assert not [e.data for e in agent.run.node_events(0) if e.kind is Kind.NOTE]
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is made of cheese"), ZeroDivisionError("cheese")])
+def test_whatever_prevents_saving_is_told_and_the_outputs_stay(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(agent._uploads, "save_all", fail)
+    assert agent._close() == 1
+    assert agent.run.is_unsaved(0)
+    (failure,) = (e.data for e in agent.run.node_events(0) if e.kind is Kind.FAILURE)
+    assert "cheese" in failure["reason"] and "node 0 (worker-0)" in failure["reason"]
+
+
+def test_node_0_stays_for_as_long_as_its_coordinator(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Serving:
+        rounds = 0
+
+        def is_alive(self) -> bool:
+            return self.rounds < 3
+
+    def pump(_wait: float) -> None:
+        serving.rounds += 1
+
+    serving = Serving()
+    agent._coordinator = serving  # type: ignore[assignment]
+    monkeypatch.setattr(agent, "_pump_quietly", pump)
+    agent._leave()
+    assert serving.rounds == 3
