@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,8 +94,7 @@ def add(
     from trainshed.bench.tester.model import Test
 
     test_ = Test(test, mode, model, division, scenario, test_object, participant, _rules(rules), max_results)
-    token = _ledger(folder).add_test(test_)
-    _give_token(test, token, token_file, as_json)
+    _give_token(test, lambda: _ledger(folder).add_test(test_), token_file, as_json)
 
 
 @app.command("new-token")
@@ -105,7 +107,7 @@ def new_token(
     as_json: Json = False,
 ) -> None:
     """Replace a test's token; the old one no longer works."""
-    _give_token(test, _ledger(folder).new_token(test), token_file, as_json)
+    _give_token(test, lambda: _ledger(folder).new_token(test), token_file, as_json)
 
 
 @app.command()
@@ -232,8 +234,11 @@ def spool(as_json: Json = False) -> None:
     from trainshed.bench.tester.spool import Spool
 
     found = Spool()
-    rows = [(e.test, e.upload, e.url, clock(e.kept), found.problem(e)) for e in found.waiting()]
-    names = ("test", "upload", "to", "kept", "problem")
+    rows = [
+        (e.test, e.upload, e.url, clock(e.kept), found.problem(e), str(found.root / e.name))
+        for e in found.waiting()
+    ]
+    names = ("test", "upload", "to", "kept", "problem", "folder")
     if as_json:
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
@@ -266,19 +271,43 @@ def _rules(path: Path | None) -> str:
         raise UsageError(f"--rules {path}: {text}", "give the rules.json of a result folder") from None
 
 
-def _give_token(test: str, token: str, path: Path | None, as_json: bool) -> None:
-    import os
-
-    if path is not None:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-            stream.write(token + "\n")
-    shown = {"token_file": str(path)} if path else {"token": token}
+def _give_token(test: str, make: Callable[[], str], path: Path | None, as_json: bool) -> None:
+    """Make a token and write it where it belongs, or show it."""
+    with _private(path) as handle:
+        token = make()
+        if handle is not None:
+            os.write(handle, token.encode() + b"\n")
     if as_json:
-        print_json({"test": test, **shown})
+        print_json({"test": test} | ({"token_file": str(path)} if path else {"token": token}))
     elif path:
         print(f"token of {test} written to {path}")
     else:
         print(f"token of {test} (shown only now): {token}")
+
+
+@contextmanager
+def _private(path: Path | None) -> Iterator[int | None]:
+    """A file that only its owner can read, open before there is a token that could be lost."""
+    if path is None:
+        yield None
+        return
+    old = path.exists()
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        if path.is_file():
+            os.fchmod(handle, 0o600)
+    except OSError as error:
+        raise UsageError(f"--token-file {path}: {error.strerror}", "choose a file you can write") from None
+    try:
+        yield handle
+        if path.is_file():
+            os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
+    except BaseException:
+        if not old:
+            path.unlink()
+        raise
+    finally:
+        os.close(handle)
 
 
 def _seconds(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trainshed.bench.tester.client import Client
 from trainshed.bench.tester.model import Test
 from trainshed.bench.tester.server import HttpServer
 from trainshed.bench.tester.service import Service
@@ -32,10 +34,11 @@ atexit.register(Checker.close, CHECKER)
 class Served:
     """A running Tester and the tokens of its tests."""
 
-    def __init__(self, root: Path, max_bytes: int = 1 << 30) -> None:
+    def __init__(self, root: Path, max_bytes: int = 1 << 30, port: int = 0) -> None:
         self.tester = Service(root, max_bytes)
         self.tester.checker = CHECKER
-        self.server = HttpServer(self.tester, ("127.0.0.1", 0))
+        self.log: list[str] = []
+        self.server = HttpServer(self.tester, ("127.0.0.1", port), self.log.append)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.tokens: dict[str, str] = {}
@@ -62,13 +65,20 @@ class Served:
         except ValueError:
             return response.status, {}, text
 
+    def findings(self, test: str, folder: Path) -> dict[str, str]:
+        """Send a result for a test and give what was found wrong with it: code → message."""
+        with Client(self.url, test, self.tokens.get(test) or self.add(test)) as client:
+            upload = client.send(folder)["upload"]
+        until(lambda: self.tester.state(test, upload)["state"] != "received")
+        return {f["code"]: f["message"] for f in self.tester.state(test, upload)["receipt"]["findings"]}
+
     def judged(self, test: str, count: int = 1) -> None:
         until(lambda: sum(r.state != "received" for r in self.tester.ledger.results(test)) >= count)
 
 
 @contextmanager
-def serving(root: Path, max_bytes: int = 1 << 30) -> Iterator[Served]:
-    served = Served(root, max_bytes)
+def serving(root: Path, max_bytes: int = 1 << 30, port: int = 0) -> Iterator[Served]:
+    served = Served(root, max_bytes, port)
     served.tester.start()
     thread = threading.Thread(target=served.server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -79,6 +89,12 @@ def serving(root: Path, max_bytes: int = 1 << 30) -> Iterator[Served]:
         served.server.server_close()
         served.tester.stop()
         thread.join(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def until(condition: Callable[[], object], seconds: float = 30.0) -> None:

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from served import until
+from served import Served, until
 from typer.testing import CliRunner
 
+from trainshed.bench.tester.spool import Spool
 from trainshed.cli.tester import app
+from trainshed.errors import UsageError
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -45,6 +47,69 @@ def test_tests_are_registered_listed_and_closed(home: Path, tmp_path: Path) -> N
 def test_a_mistake_names_its_field(home: Path, words: list[str], field: str) -> None:
     done = CliRunner().invoke(app, ["add", *words])
     assert done.exit_code != 0 and field in str(done.exception)
+
+
+def refused(*words: str | Path) -> UsageError:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(done.exception, UsageError), (done.output, done.exception)
+    return done.exception
+
+
+def test_no_test_is_registered_when_its_token_cannot_be_written(home: Path, tmp_path: Path) -> None:
+    for place in (tmp_path / "no" / "token", tmp_path):
+        assert "--token-file" in str(refused("add", "t1", "--model", "made", "--token-file", place))
+    assert json.loads(run("tests", "--json")) == []
+    run("add", "t1", "--model", "made")
+    assert "already registered" in str(
+        refused("add", "t1", "--model", "made", "--token-file", tmp_path / "new")
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_token_file_that_others_could_read_becomes_private(home: Path, tmp_path: Path) -> None:
+    place = tmp_path / "token"
+    place.write_text("something long that was here before " * 10)
+    place.chmod(0o644)
+    run("add", "t1", "--model", "made", "--token-file", place)
+    assert oct(place.stat().st_mode)[-3:] == "600" and len(place.read_text().split()) == 1
+    first = place.read_text()
+    run("new-token", "t1", "--token-file", place)
+    assert len(place.read_text().split()) == 1 and place.read_text() != first
+
+
+def test_a_certificate_that_cannot_be_used_is_named(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    for name in ("nosuch.pem", "empty.pem"):
+        words = ("--certificate", tmp_path / name, "--key", tmp_path / name, "--port", "0")
+        assert name in str(refused("serve", "--folder", tmp_path / name.partition(".")[0], *words))
+
+
+def test_a_result_sent_twice_without_waiting_for_the_verdict(
+    home: Path, served: Served, result: Path
+) -> None:
+    run("token", "t1", given=served.add("t1") + "\n")
+    words = ("send", result, "--to", served.url, "--test", "t1", "--no-verdict", "--json")
+    first, again = json.loads(run(*words)), json.loads(run(*words))
+    assert first == again and first["state"] == "received"
+
+
+def test_a_result_is_not_kept_for_an_address_that_cannot_be(home: Path, result: Path) -> None:
+    assert "99999" in str(refused("send", result, "--to", "https://h:99999", "--test", "t1"))
+    words = ("send", result, "--to", "https://h", "--test", "t1", "--authority", "nosuch")
+    assert "nosuch" in str(refused(*words))
+    assert json.loads(run("spool", "--json")) == []
+
+
+def test_one_entry_that_cannot_be_sent_does_not_keep_the_others_back(
+    home: Path, served: Served, result: Path
+) -> None:
+    run("token", "t1", given=served.add("t1") + "\n")
+    spool = Spool()
+    spool.keep(result, served.url, "t1")
+    place = spool.root / spool.keep(result, "https://127.0.0.1:9", "t1").name / "entry.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"authority": "/removed/ca.pem"}))
+    outcome = json.loads(run("resend", "--wait", "1s", "--json", code=1))
+    assert sorted(item["state"] for item in outcome) == ["sent", "waits"]
 
 
 def test_a_result_is_sent_over_https_and_judged(home: Path, tmp_path: Path, result: Path) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from served import Served, serving
+from served import Served, free_port, serving
 
-from trainshed.bench.tester.client import RefusedByTester, UnreachableError
+from trainshed.bench.tester.client import Client, RefusedByTester, UnreachableError
 from trainshed.bench.tester.deliver import verdict_of
 from trainshed.bench.tester.spool import Spool, find_token, save_token, token_place
 from trainshed.errors import RefusedError, UsageError
@@ -23,17 +22,15 @@ def test_a_result_waits_while_nobody_answers_and_goes_out_later(
 ) -> None:
     save_token("t1", "x" * 43)
     spool = Spool()
-    entry = spool.keep(result, "http://127.0.0.1:9", "t1")
+    port = free_port()
+    entry = spool.keep(result, f"http://127.0.0.1:{port}/", "t1")
     with pytest.raises(UnreachableError) as error:
         spool.send(entry, seconds=0.5)
     assert "resend" in error.value.hint
     assert spool.waiting() == [entry] and "does not answer" in spool.problem(entry)
 
-    with serving(tmp_path / "tester") as served:
+    with serving(tmp_path / "tester", port=port) as served:
         save_token("t1", served.add("t1"))
-        place = spool.root / entry.name / "entry.json"
-        place.write_text(json.dumps(json.loads(place.read_text()) | {"url": served.url}))
-        (entry,) = spool.waiting()
         receipt = spool.send(entry)
         assert verdict_of(entry, 30)["state"] == "valid"
     assert spool.waiting() == []
@@ -80,14 +77,9 @@ def test_a_result_that_is_not_whole_is_not_taken(home: Path, result: Path) -> No
 
 def test_the_same_result_kept_twice_at_once_is_one_entry(home: Path, result: Path) -> None:
     spool = Spool()
-    threads = [
-        threading.Thread(target=spool.keep, args=(result, "http://127.0.0.1:9", "t1")) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(spool.waiting()) == 1
+    with ThreadPoolExecutor(4) as pool:
+        kept = list(pool.map(lambda _: spool.keep(result, "http://127.0.0.1:9", "t1"), range(4)))
+    assert len({entry.upload for entry in kept}) == 1 and len(spool.waiting()) == 1
 
 
 def test_a_token_file_that_others_can_read_is_refused(home: Path) -> None:
@@ -107,3 +99,107 @@ def test_a_missing_token_says_how_to_give_it(home: Path) -> None:
 def test_the_token_may_come_from_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_TESTER_TOKEN", "from-env")
     assert find_token("t1") == "from-env" and "TRAINSHED_TESTER_TOKEN" in os.environ
+
+
+@pytest.mark.parametrize("text", ["secret-one\nsecret-two\n", "secret one", "sécret", "\0secret", "s" * 201])
+def test_a_token_that_is_not_one_word_is_refused_and_not_shown(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="one token") as refused:
+        find_token("t1", str(path))
+    assert "cret" not in str(refused.value) and "sss" not in str(refused.value)
+    with pytest.raises(UsageError):
+        save_token("t1", text)
+    if "\0" not in text:
+        monkeypatch.setenv("TRAINSHED_TESTER_TOKEN", text)
+        with pytest.raises(UsageError, match="TRAINSHED_TESTER_TOKEN") as refused:
+            find_token("t1")
+        assert "cret" not in str(refused.value)
+
+
+def test_a_token_that_cannot_travel_is_in_no_message(home: Path) -> None:
+    client = Client("http://127.0.0.1:9", "t1", "secret-one\nsecret-two")
+    with client, pytest.raises(UsageError) as refused:
+        client.test()
+    assert "secret" not in str(refused.value)
+
+
+def test_a_result_acknowledged_by_one_tester_is_still_sent_to_another(
+    home: Path, served: Served, tmp_path: Path, result: Path
+) -> None:
+    spool = Spool()
+    with serving(tmp_path / "rehearsal") as rehearsal:
+        save_token("t1", rehearsal.add("t1"))
+        spool.send(spool.keep(result, rehearsal.url, "t1"))
+    save_token("t1", served.add("t1"))
+    spool.send(spool.keep(result, served.url, "t1"))
+    assert len(served.tester.ledger.results("t1")) == 1
+
+
+def test_a_result_that_waits_for_a_mistyped_address_can_be_sent_to_the_right_one(
+    home: Path, served: Served, result: Path
+) -> None:
+    spool = Spool()
+    wrong = spool.keep(result, "http://127.0.0.1:9", "t1")
+    save_token("t1", served.add("t1"))
+    spool.send(spool.keep(result, served.url, "t1"))
+    assert spool.waiting() == [wrong] and len(served.tester.ledger.results("t1")) == 1
+
+
+def test_sending_what_was_acknowledged_gives_the_receipt_again(
+    home: Path, served: Served, result: Path
+) -> None:
+    save_token("t1", served.add("t1"))
+    spool = Spool()
+    entry = spool.keep(result, served.url, "t1")
+    assert spool.send(entry) == spool.send(entry)
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "words"),
+    [
+        ("https://127.0.0.1:99999", "", "is not http"),
+        ("https://[::1", "", "is not http"),
+        ("http://a b", "", "is not http"),
+        ("https://127.0.0.1:9", "nosuch.pem", "No such file"),
+        ("https://127.0.0.1:9", "result/result.json", "cannot be used"),
+    ],
+)
+def test_an_address_or_authority_that_cannot_be_used_is_named_before_anything_is_kept(
+    home: Path,
+    tmp_path: Path,
+    result: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    authority: str,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=words):
+        Spool().keep(result, url, "t1", authority=authority)
+    assert Spool().waiting() == []
+
+
+def test_what_waits_can_be_sent_from_any_folder(
+    home: Path, tmp_path: Path, result: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    entry = Spool().keep(result, "http://127.0.0.1:9", "t1", "~/token", "ca.pem")
+    assert (entry.token_file, entry.authority) == (str(tmp_path / "token"), str(tmp_path / "ca.pem"))
+
+
+def test_something_else_than_a_tester_is_named(
+    home: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainshed.bench.tester.server import Handler
+
+    monkeypatch.setattr(Handler, "_get", lambda self: self._send(200, "text/html", b"<p>a proxy</p>"))
+    with (
+        Client(served.url, "t1", "token") as client,
+        pytest.raises(UnreachableError, match="as a Tester does"),
+    ):
+        client.test()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from made import MadeRun, made_result, made_rules
 
+from support import until
 from trainshed.bench import manifest
 from trainshed.bench.tester.ledger import Ledger
 from trainshed.bench.tester.model import Test
@@ -155,18 +156,22 @@ def test_a_sender_killed_in_the_middle_goes_on_where_it_was(
     monkeypatch.setenv("TRAINSHED_TESTER_TOKEN", token)
     tester = Killed(folder)
     tester.start()
-    entry = Spool().keep(result, f"http://127.0.0.1:{tester.port}", "t1")
+    large = variant(result, tmp_path / "large", 1)
+    (large / "runs/1/node-0/rank-0.log").unlink()  # a link to that of the other tests
+    (large / "runs/1/node-0/rank-0.log").write_text("a line of the log\n" * 4_000_000)
+    (large / "manifest.json").unlink()
+    manifest.write(large)
+    entry = Spool().keep(large, f"http://127.0.0.1:{tester.port}", "t1")
     command = [sys.executable, "-m", "trainshed.cli.main", "tester", "resend", "--json"]
     staged = folder / "staging" / "t1" / entry.upload / "files"
     try:
         first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not staged.exists() and not ledger.results("t1") and time.monotonic() < deadline:
-            time.sleep(0.001)
-        first.kill()
+        until(lambda: any(path.is_file() for path in staged.rglob("rank-0.log*")), 60, "part of the log")
+        os.kill(first.pid, signal.SIGKILL)
         first.wait()
+        assert first.returncode == -signal.SIGKILL and not ledger.results("t1"), "killed in the middle"
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-        assert all(item["state"] == "sent" for item in json.loads(done.stdout))
+        assert [item["state"] for item in json.loads(done.stdout)] == ["sent"]
     finally:
         tester.kill()
     assert [item.upload for item in ledger.results("t1")] == [entry.upload]

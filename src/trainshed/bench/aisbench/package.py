@@ -21,7 +21,7 @@ STUBS_NAME, STUBS_VERSION = "Ais-Benchmark-Stubs", "1.0"
 _TEMPLATE = Path(__file__).parent / "template"
 _SITE = Path(__file__).parents[2] / "contracts" / "site" / "common"
 _SKIPPED = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
-_WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._]*$")
+_WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._]*\Z")
 _FRAMEWORKS = {
     "mindspore": ("Ascend-Powered-Engine", "MindSpore-1.3-cann_5.0.2-python3.7-euleros2.8-aarch64"),
     "tensorflow": ("Ascend-Powered-Engine", "TF-1.15-cann_5.0.2-python3.7-euleros2.8-aarch64"),

@@ -26,6 +26,14 @@ from trainshed.errors import NotFoundError, TrainshedError, UsageError
 
 _DELIVER_SECONDS = 300.0
 _INIT_FAILED, _NOT_DELIVERED = 1, 5
+# Keys of config.json, and what the Tester calls them.
+_ASKED = {
+    "Mode": "mode",
+    "Model": "model",
+    "Divsion": "division",
+    "Scenario": "scenario",
+    "test_object_type": "object",
+}
 
 
 def main() -> None:
@@ -151,8 +159,8 @@ def _conclude(package: Package, config: TestConfig, log: StubLog, network: bool)
 def _greet(config: TestConfig, log: StubLog) -> None:
     """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
     from trainshed.bench.tester.client import Client, UnreachableError
-    from trainshed.bench.tester.model import division_word
     from trainshed.bench.tester.spool import find_token
+    from trainshed.bench.tester.verify import same_word
 
     token = find_token(config.testid, config.tester_token_file)
     try:
@@ -161,11 +169,11 @@ def _greet(config: TestConfig, log: StubLog) -> None:
     except UnreachableError as error:
         log.warning(f"{error.message}; the result will be kept and sent later")
         return
-    if division_word(config.Divsion) != asked["division"]:
-        text = (
-            f"config.json: Divsion is {config.Divsion!r}, the Tester has {asked['division']!r} for this test"
-        )
-        raise UsageError(text, "correct config.json or ask the organiser")
+    for key, name in _ASKED.items():
+        stated = getattr(config, key)
+        if stated and not same_word(name, asked[name], stated):
+            text = f"config.json: {key} is {stated!r}, the Tester has {asked[name]!r} for this test"
+            raise UsageError(text, "correct config.json or ask the organiser")
 
 
 def _deliver(folder: Path, config: TestConfig, log: StubLog) -> int:

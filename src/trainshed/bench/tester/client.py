@@ -39,17 +39,8 @@ class Client:
     """A connection that is opened when needed and used again while it lasts."""
 
     def __init__(self, url: str, test: str, token: str, authority: str = "") -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"Tester {url!r} is not http(s)://HOST[:PORT]", "correct the address")
         self._url, self._test, self._token = url, test, token
-        if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=authority or None)
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=_TIMEOUT, context=context
-            )
-        else:
-            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT)
+        self._connection = connection_to(url, authority)
 
     def __enter__(self) -> Client:
         return self
@@ -64,18 +55,13 @@ class Client:
     def send(self, folder: Path) -> dict[str, Any]:
         """Bring a result folder to the Tester; gives its receipt. It may be sent again at any time."""
         manifest = (folder / "manifest.json").read_bytes()
-        upload = upload_of(manifest)
-        place = f"/uploads/{upload}"
-        listed = read_manifest(manifest, 1 << 62)
-        headers = {"X-Trainshed-Signature": sign(self._token, manifest)}
         for _ in range(_ROUNDS):
-            state = self._ask("PUT", place, manifest, headers)
-            if "receipt" in state:
-                return dict(state["receipt"])
-            for item in listed:
-                self._file(folder / item.name, f"{place}/files/{quote(item.name)}", state["files"][item.name],
-                           item.bytes, int(state.get("part_bytes", PART_BYTES)))  # fmt: skip
-            answer = self._ask("POST", f"{place}/commit", b"{}", {}, again=("incomplete",))
+            try:
+                answer = self._offer(folder, manifest)
+            except RefusedByTester as error:
+                if error.code != "tester-no-such-upload":  # dropped while nobody went on with it
+                    raise
+                continue
             if "receipt" in answer:
                 return dict(answer["receipt"])
         raise UnreachableError(
@@ -84,6 +70,17 @@ class Client:
 
     def state(self, upload: str) -> dict[str, Any]:
         return self._ask("GET", f"/uploads/{upload}")
+
+    def _offer(self, folder: Path, manifest: bytes) -> dict[str, Any]:
+        """Begin, send what is not there, commit; the answer has a receipt, or what is still missing."""
+        place = f"/uploads/{upload_of(manifest)}"
+        state = self._ask("PUT", place, manifest, {"X-Trainshed-Signature": sign(self._token, manifest)})
+        if "receipt" in state:
+            return state
+        for item in read_manifest(manifest, 1 << 62):
+            self._file(folder / item.name, f"{place}/files/{quote(item.name)}", state["files"][item.name],
+                       item.bytes, int(state.get("part_bytes", PART_BYTES)))  # fmt: skip
+        return self._ask("POST", f"{place}/commit", b"{}", {}, again=("incomplete",))
 
     def _file(self, path: Path, place: str, start: int, total: int, most: int) -> None:
         best, stuck = start, 0
@@ -118,22 +115,52 @@ class Client:
                 method, path, body, {"Authorization": f"Bearer {self._token}", **(headers or {})}
             )
             response = self._connection.getresponse()
-            answer = json.loads(response.read(_ANSWER_BYTES))
+            text = response.read(_ANSWER_BYTES)
         except ssl.SSLCertVerificationError as error:
             raise RefusedByTester(
                 f"{self._url}: {error.verify_message}", "give the Tester's CA file"
             ) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             words = str(error) or type(error).__name__
             raise UnreachableError(f"{self._url} does not answer: {words}", "the result is kept") from None
+        except ValueError:
+            # Its text may hold the token.
+            self._connection.close()
+            raise UsageError(f"{self._url}: its address or the token cannot be sent", "check both") from None
+        answer = self._object(text)
         if response.status == 200 or answer.get("error") in again:
-            return dict(answer)
-        text = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
+            return answer
+        words = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
         if (
             response.status >= 500
             or response.status in (408, 429)
             or answer.get("error") in ("cut-short", "offset")
         ):
-            raise UnreachableError(text, "the result is kept")
-        raise RefusedByTester(text, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+            raise UnreachableError(words, "the result is kept")
+        raise RefusedByTester(words, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+
+    def _object(self, text: bytes) -> dict[str, Any]:
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError):
+            self._connection.close()
+            hint = "check the address; the result is kept"
+            raise UnreachableError(f"{self._url} does not answer as a Tester does", hint) from None
+
+
+def connection_to(url: str, authority: str = "") -> http.client.HTTPConnection:
+    """A connection that is not open yet; a UsageError when address or CA file cannot be used."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        if parts.scheme not in ("http", "https") or not host:
+            raise ValueError(url)
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
+        context = ssl.create_default_context(cafile=str(Path(authority).expanduser()) if authority else None)
+        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=context)
+    except OSError as error:
+        raise UsageError(f"CA file {authority} cannot be used: {error.strerror}", "give a PEM file") from None
+    except (ValueError, http.client.InvalidURL):
+        raise UsageError(f"Tester {url!r} is not http(s)://HOST[:PORT]", "correct the address") from None

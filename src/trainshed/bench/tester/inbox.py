@@ -9,8 +9,10 @@ kept in step. It knows no HTTP and does not judge a result.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from pathlib import Path
 from trainshed.bench.manifest import digest
 from trainshed.bench.tester.model import Listed, Refusal, is_test_id, is_upload, read_manifest
 
+ABANDONED = 600.0
+"""Seconds after which an upload that nobody touches may be dropped for another: no request lasts as long."""
 _STALE = 30 * 86400.0
 
 
@@ -50,15 +54,27 @@ class Inbox:
         """Open an upload, or open it again."""
         read_manifest(manifest, self.max_bytes)
         place = self._staging(test, upload)
-        if (place / "manifest.json").exists() or self.folder(test, upload).exists():
+        if self.folder(test, upload).exists():
+            return
+        if (place / "manifest.json").exists():
+            os.utime(place)
             return
         (place / "files").mkdir(parents=True, exist_ok=True)
         _write(place / "signature", signature.encode())
         _write(place / "manifest.json", manifest)
 
-    def open_beside(self, test: str, upload: str) -> int:
-        """How many other uploads of the test are not finished."""
-        return sum(1 for path in (self.root / "staging" / test).glob("*") if path.name != upload)
+    def open_beside(self, test: str, upload: str) -> list[str]:
+        """The other uploads of the test that are not finished."""
+        found = (self.root / "staging" / test).glob("*")
+        return [path.name for path in found if path.name != upload and _manifests(path)]
+
+    def drop_abandoned(self, test: str, uploads: list[str]) -> bool:
+        """Drop the one of these uploads that was not touched for the longest, if that is long enough."""
+        touched, oldest = min((_touched(self._staging(test, name)), name) for name in uploads)
+        if time.time() - touched < ABANDONED:
+            return False
+        self._drop(self._staging(test, oldest))
+        return True
 
     def offsets(self, test: str, upload: str) -> dict[str, int]:
         """How many bytes of each file are here."""
@@ -85,11 +101,15 @@ class Inbox:
             stream.write(part)
         return start + len(part)
 
-    def commit(self, test: str, upload: str) -> Arrived:
-        """Check every file and move the whole result to its place; the second time nothing happens."""
+    def complete(self, test: str, upload: str) -> None:
+        """Refuse unless every file is here as the manifest says."""
+        if not self.folder(test, upload).exists():
+            self._complete(test, upload)
+
+    def move(self, test: str, upload: str) -> Arrived:
+        """Move a complete result to its place; the second time nothing happens."""
         target = self.folder(test, upload)
         if not target.exists():
-            self._complete(test, upload)
             place = self._staging(test, upload)
             (place / "manifest.json").replace(place / "files" / "manifest.json")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,9 +137,16 @@ class Inbox:
     def sweep(self) -> None:
         """Forget uploads that nobody has touched for a month."""
         for place in (self.root / "staging").glob("*/*"):
-            newest = max((path.stat().st_mtime for path in (place, *place.rglob("*"))), default=0.0)
-            if time.time() - newest > _STALE:
-                shutil.rmtree(place, ignore_errors=True)
+            if time.time() - _touched(place) > _STALE:
+                self._drop(place)
+
+    def _drop(self, place: Path) -> None:
+        """Take an upload away in one step, so that a request that comes now finds all of it or nothing."""
+        gone = self.root / "staging" / ".dropped" / secrets.token_hex(8)
+        gone.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            place.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _complete(self, test: str, upload: str) -> None:
         listed = self._listed(test, upload)
@@ -148,12 +175,8 @@ class Inbox:
 
     def _listed(self, test: str, upload: str) -> tuple[Listed, ...]:
         place = self._staging(test, upload)
-        for path in (place / "manifest.json", place / "files" / "manifest.json"):
-            # The second is where a kill in the middle of `commit` leaves it.
-            try:
-                raw = path.read_bytes()
-            except FileNotFoundError:
-                continue
+        for path in _manifests(place):
+            raw = path.read_bytes()
             if path.parent != place:
                 path.replace(place / "manifest.json")
             return read_manifest(raw, self.max_bytes)
@@ -168,6 +191,20 @@ class Inbox:
 
 def part_digest(part: bytes) -> str:
     return hashlib.sha256(part).hexdigest()
+
+
+def _manifests(place: Path) -> list[Path]:
+    """Where an upload's manifest lies: the second is where a kill in the middle of `move` leaves it."""
+    return [p for p in (place / "manifest.json", place / "files" / "manifest.json") if p.exists()]
+
+
+def _touched(place: Path) -> float:
+    """When something last changed in an upload."""
+    newest = 0.0
+    with contextlib.suppress(FileNotFoundError):  # it is being moved to its place
+        for path in (place, *place.rglob("*")):
+            newest = max(newest, path.stat().st_mtime)
+    return newest
 
 
 def _size(path: Path) -> int:

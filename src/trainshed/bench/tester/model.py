@@ -15,16 +15,16 @@ from typing import Any
 from trainshed.errors import TrainshedError, UsageError
 
 PROTOCOL = 1
-DEFAULT_PORT = 9527
 PART_BYTES = 4 << 20
 """The largest part of a file that one request may carry."""
 MANIFEST_BYTES = 4 << 20
 MAX_FILES = 10_000
 NAMES = {"manifest.json", "manifest.json.part"}
 
-_TEST_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-_UPLOAD = re.compile(r"^[0-9a-f]{64}$")
+_TEST_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_UPLOAD = re.compile(r"^[0-9a-f]{64}\Z")
 _SHA256 = _UPLOAD
+_TOKEN = re.compile(r"[!-~]{1,200}")
 _DIVISIONS = {"close": "closed", "closed": "closed", "open": "open"}
 
 
@@ -119,7 +119,7 @@ def read_manifest(raw: bytes, max_bytes: int) -> tuple[Listed, ...]:
         listed = tuple(
             Listed(str(name), str(item["sha256"]), int(item["bytes"])) for name, item in sorted(files.items())
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Refusal(400, "manifest", f"the manifest cannot be read: {type(error).__name__}") from None
     if not 1 <= len(listed) <= MAX_FILES:
         raise Refusal(413, "too-many-files", f"a result has 1 to {MAX_FILES} files, this one {len(listed)}")
@@ -143,6 +143,23 @@ def is_test_id(text: str) -> bool:
 
 def is_upload(text: str) -> bool:
     return bool(_UPLOAD.match(text))
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can travel as a token: one word of printable ASCII."""
+    return bool(_TOKEN.fullmatch(text))
+
+
+def same(left: str, right: str) -> bool:
+    """Whether two texts are equal, found in a time that does not tell where they differ."""
+    return hmac.compare_digest(left.encode(), right.encode())
+
+
+def plain(text: str, most: int) -> str:
+    """A participant's text as pages and exports can show it: one line, nothing invisible, bounded."""
+    return "".join(
+        " " if letter.isspace() else letter if letter.isprintable() else "\ufffd" for letter in text[:most]
+    )
 
 
 def upload_of(manifest: bytes) -> str:

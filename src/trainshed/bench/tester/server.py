@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hmac
 import json
 import re
 import socket
@@ -16,6 +15,7 @@ import ssl
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,15 +31,18 @@ from trainshed.bench.tester.model import (
     Refusal,
     is_test_id,
     is_upload,
+    same,
     token_hash,
 )
 from trainshed.bench.tester.service import Service
-from trainshed.errors import NotFoundError, RefusedError
+from trainshed.errors import NotFoundError, RefusedError, UsageError
 
 _CONNECTIONS = 64
 _IDLE = 30.0
 _REQUEST = 180.0
 """The longest one request may take, from its first byte to the answer."""
+_LOST = (ConnectionError, TimeoutError, ssl.SSLError)
+_LENGTH = re.compile(r"^[0-9]{1,18}$")
 _RANGE = re.compile(r"^bytes (\d{1,18})-(\d{1,18})/(\d{1,18})$")
 _API = re.compile(r"^/api/v1/tests/([^/]+)(?:/uploads/([^/]+)(?:/(commit|files/(.+)))?)?$")
 
@@ -88,12 +91,20 @@ class Handler(BaseHTTPRequestHandler):
             self._json(refusal.status, {"error": refusal.code, "message": refusal.message, **refusal.details})
         except NotFoundError as error:
             self._json(404, {"error": error.code, "message": error.message})
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self._json(
-                507, {"error": "disk-full", "message": "the Tester has no room left; it keeps what it has"}
-            )
+        except _LOST:
+            raise
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Answer for what nobody foresaw; the connection ends, the server goes on."""
+        self.close_connection = True
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            status, code, text = 507, "disk-full", "the Tester has no room left; it keeps what it has"
+        else:
+            status, code, text = 500, "internal", "the Tester failed at this request; its log says where"
+            self.server.tell_error(self.address_string(), error)
+        self._json(status, {"error": code, "message": text})
 
     def _get(self) -> None:
         path = urlsplit(self.path).path
@@ -111,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
             self._export(path.removeprefix("/export/"))
         else:
             page = pages.page(self.server.tester.ledger, unquote(path))
-            self._send(page.status, page.kind, page.body.encode())
+            self._send(page.status, page.kind, page.body.encode("utf-8", "replace"))
 
     def _put(self) -> None:
         match = _API.match(urlsplit(self.path).path)
@@ -134,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         first, last, total = (int(number) for number in span.groups())
         if not part or last - first + 1 != len(part):
             raise Refusal(400, "range", f"Content-Range names {last - first + 1} bytes, {len(part)} came")
-        if not hmac.compare_digest(part_digest(part), self.headers.get("X-Trainshed-SHA256", "")):
+        if not same(part_digest(part), self.headers.get("X-Trainshed-SHA256", "")):
             raise Refusal(422, "part-damaged", "the part's SHA-256 is not the one stated; send it again")
         self._json(200, self.server.tester.take(test, upload, unquote(match[4]), first, total, part))
 
@@ -157,7 +168,8 @@ class Handler(BaseHTTPRequestHandler):
         if name not in makers:
             raise Refusal(404, "no-such-address", f"exports are {', '.join(makers)}")
         make, kind = makers[name]
-        self._send(200, f"{kind}; charset=utf-8", make(ledger.tests(), ledger.results()).encode())
+        text = make(ledger.tests(), ledger.results())
+        self._send(200, f"{kind}; charset=utf-8", text.encode("utf-8", "replace"))
 
     def _token(self) -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -168,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         token, known = self._token(), self.server.tester.ledger.token_hash(test) if is_test_id(test) else ""
         if not token:
             raise Refusal(401, "no-token", "send the test's token as `Authorization: Bearer TOKEN`")
-        if not known or not hmac.compare_digest(token_hash(token), known):
+        if not known or not same(token_hash(token), known):
             raise Refusal(403, "token", "the token does not belong to this test")
         return test
 
@@ -181,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
         if "Transfer-Encoding" in self.headers:
             raise Refusal(411, "length", "send Content-Length, not a transfer encoding")
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit():
+        if not _LENGTH.match(length):
             raise Refusal(400, "length", "Content-Length is not a number")
         if int(length) > limit:
             raise Refusal(413, "too-large", f"{length} bytes came, at most {limit} are taken here")
@@ -237,8 +249,7 @@ class HttpServer(ThreadingHTTPServer):
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
         self._tls = None
         if tls:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(*tls)
+            self._tls = _tls(*tls)
         try:
             super().__init__(address, Handler)
         except OSError as error:
@@ -274,7 +285,22 @@ class HttpServer(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        import traceback
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, _LOST):
+            self.tell_error(client_address[0], error)
 
-        if self.tell and not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError | ssl.SSLError):
-            self.tell(f"{client_address[0]} error: {traceback.format_exc(limit=4)}")
+    def tell_error(self, peer: str, error: BaseException) -> None:
+        """Log where an error arose, without its text: that may hold what a participant sent."""
+        places = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        text = f"{peer} error: {type(error).__name__}\n{places}"
+        self.tell(text) if self.tell else print(text, file=sys.stderr, flush=True)
+
+
+def _tls(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        text = f"certificate {certificate} with key {key} cannot be used: {error.strerror}"
+        raise UsageError(text, "give PEM files that belong together") from None
+    return context

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hmac
 import sqlite3
 import sys
 import threading
@@ -16,13 +15,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from trainshed.bench.tester.inbox import Inbox
+from trainshed.bench.tester.inbox import ABANDONED, Inbox
 from trainshed.bench.tester.ledger import Ledger
-from trainshed.bench.tester.model import PART_BYTES, Refusal, Stored, sign, upload_of
+from trainshed.bench.tester.model import PART_BYTES, Refusal, Stored, same, sign, upload_of
 from trainshed.bench.tester.verify import Checker, judge
 from trainshed.errors import RefusedError, TrainshedError
 
 _TRIES = 3
+_SWEEP = 3600.0
 
 
 class Service:
@@ -41,11 +41,13 @@ class Service:
         self.checker = Checker()
         self._work, self._over = threading.Event(), threading.Event()
         self._locks = [threading.Lock() for _ in range(64)]
+        self._counting = threading.Lock()
+        self._swept = 0.0
         self._judge = threading.Thread(target=self._judging, daemon=True)
 
     def start(self) -> None:
         """Take up what a killed Tester left: whole results without an entry, entries without a verdict."""
-        self.inbox.sweep()
+        self._sweep()
         for test, upload in self.inbox.whole():
             if self.ledger.result(test, upload) is None:
                 with contextlib.suppress(TrainshedError, OSError):
@@ -64,22 +66,16 @@ class Service:
     def begin(self, test: str, upload: str, manifest: bytes, signature: str, token: str) -> dict[str, Any]:
         if upload_of(manifest) != upload:
             raise Refusal(400, "upload-name", "the upload's name is not the SHA-256 of the manifest")
-        if not hmac.compare_digest(sign(token, manifest), signature):
+        if not same(sign(token, manifest), signature):
             raise Refusal(403, "signature", "the manifest's signature does not match the test's token")
         with self._alone(test, upload):
             if self.ledger.result(test, upload) is None:
-                asked = self.ledger.test(test)
-                if asked.closed:
-                    raise Refusal(409, "closed", f"test {test} is closed")
-                if len(self.ledger.results(test)) >= asked.max_results:
-                    raise Refusal(
-                        409, "enough", f"test {test} takes {asked.max_results} results, all are here"
-                    )
-                if self.inbox.open_beside(test, upload) >= asked.max_results:
-                    raise Refusal(
-                        409, "enough-open", f"{asked.max_results} uploads are open; finish one of them"
-                    )
-                self.inbox.begin(test, upload, manifest, signature)
+                with self._counting:
+                    self._make_room(test, upload)
+                    self.inbox.begin(test, upload, manifest, signature)
+                    if self.inbox.folder(test, upload).exists():  # moved, but then entering it failed
+                        self._enter(test, upload)
+                        self._work.set()
             return self.state(test, upload)
 
     def state(self, test: str, upload: str) -> dict[str, Any]:
@@ -98,10 +94,30 @@ class Service:
         with self._alone(test, upload):
             found = self.ledger.result(test, upload)
             if found is None:
-                self.inbox.commit(test, upload)
-                found = self._enter(test, upload)
+                self.inbox.complete(test, upload)
+                with self._counting:
+                    self._free_places(test)
+                    self.inbox.move(test, upload)
+                    found = self._enter(test, upload)
                 self._work.set()
             return {"state": found.state, "receipt": _receipt(found)}
+
+    def _make_room(self, test: str, upload: str) -> None:
+        """Refuse an upload that no place is left for; one that nobody goes on with gives its place up."""
+        free, beside = self._free_places(test), self.inbox.open_beside(test, upload)
+        if len(beside) >= free and not self.inbox.drop_abandoned(test, beside):
+            text = f"no place is left beside {len(beside)} open uploads; finish one, or wait"
+            raise Refusal(409, "enough-open", f"{text} until one was not touched for {ABANDONED:.0f} s")
+
+    def _free_places(self, test: str) -> int:
+        """How many more results the test takes; refuse when none."""
+        asked = self.ledger.test(test)
+        if asked.closed:
+            raise Refusal(409, "closed", f"test {test} is closed")
+        free = asked.max_results - len(self.ledger.results(test))
+        if free <= 0:
+            raise Refusal(409, "enough", f"test {test} takes {asked.max_results} results, all are here")
+        return free
 
     def _enter(self, test: str, upload: str) -> Stored:
         here = self.inbox.arrived(test, upload)
@@ -114,6 +130,8 @@ class Service:
         while not self._over.is_set():
             self._work.wait(60.0)
             self._work.clear()
+            if time.monotonic() - self._swept > _SWEEP:
+                self._sweep()
             for stored in self.ledger.unjudged():
                 if self._over.is_set():
                     return
@@ -125,6 +143,13 @@ class Service:
                     if not self._over.is_set():
                         # The result stays unjudged and is tried again within a minute.
                         print(f"{stored.upload} could not be checked: {error}", file=sys.stderr)
+
+    def _sweep(self) -> None:
+        self._swept = time.monotonic()
+        try:
+            self.inbox.sweep()
+        except OSError as error:
+            print(f"unfinished uploads could not be swept: {error}", file=sys.stderr)
 
     def _alone(self, test: str, upload: str) -> threading.Lock:
         """The lock that lets one request at a time at an upload."""

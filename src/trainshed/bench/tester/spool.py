@@ -1,16 +1,18 @@
 """The participant's spool: results wait here until the Tester has acknowledged them.
 
-    <home>/spool/<test>-<upload>/entry.json, result/…, error.txt     waiting
-    <home>/spool/sent/<test>-<upload>.json                           acknowledged, with the receipt
+    <home>/spool/<test>-<upload>-<address>/entry.json, result/…, error.txt     waiting
+    <home>/spool/sent/<test>-<upload>-<address>.json                           acknowledged, with the receipt
 
 An entry appears whole, by one rename. A kill between the Tester's word and our
 note only means that the same result is offered once more, which the Tester
-answers with the same receipt. Tokens are never kept here.
+answers with the same receipt. A result acknowledged by one Tester is still sent to
+another: its address is part of the name. Tokens are never kept here.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -25,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.bench import manifest
-from trainshed.bench.tester.client import Client, RefusedByTester, UnreachableError
-from trainshed.bench.tester.model import is_test_id, upload_of
+from trainshed.bench.tester.client import Client, RefusedByTester, UnreachableError, connection_to
+from trainshed.bench.tester.model import is_test_id, is_token, upload_of
 from trainshed.errors import RefusedError, TrainshedError, UsageError
 from trainshed.runs.directory import home
 
@@ -47,7 +49,8 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return f"{self.test}-{self.upload[:16]}"
+        address = hashlib.sha256(self.url.encode()).hexdigest()
+        return f"{self.test}-{self.upload[:16]}-{address[:8]}"
 
 
 class Spool:
@@ -58,11 +61,12 @@ class Spool:
         """Take a copy of a finished result; the same result again is the same entry."""
         if not is_test_id(test):
             raise UsageError(f"test id {test!r} is not usable", "copy it from the organiser's message")
+        token_file, authority = _absolute(token_file), _absolute(authority)
+        connection_to(url, authority)
         wrong = manifest.verify(folder)
         if wrong:
             raise RefusedError(f"{folder} is not whole: {wrong[0].message}", "collect the result again")
         upload = upload_of((folder / manifest.NAME).read_bytes())
-        token_file = str(Path(token_file).resolve()) if token_file else ""
         entry = Entry(url.rstrip("/"), test, upload, token_file, authority, time.time())
         place = self.root / entry.name
         if (place / "entry.json").exists() or self.receipt(entry) is not None:
@@ -100,7 +104,7 @@ class Spool:
         with self._alone(entry):
             done = self.receipt(entry)
             if done is not None:
-                return done
+                return dict(done["receipt"])
             token = find_token(entry.test, entry.token_file)
             while True:
                 try:
@@ -152,7 +156,7 @@ def token_place(test: str) -> Path:
 
 def save_token(test: str, token: str) -> Path:
     """Keep a test's token in a file that only its owner can read."""
-    if not is_test_id(test) or not token or not token.isprintable() or len(token) > 200:
+    if not is_test_id(test) or not is_token(token):
         raise UsageError("this is no test id with a token", "copy both from the organiser's message")
     path = token_place(test)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -166,13 +170,24 @@ def save_token(test: str, token: str) -> Path:
 def find_token(test: str, token_file: str = "") -> str:
     """The token of a test: from the file named, the environment, or where `save_token` keeps it."""
     if not token_file and os.environ.get(TOKEN_VARIABLE):
-        return os.environ[TOKEN_VARIABLE].strip()
+        return _word(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE)
     path = Path(token_file).expanduser() if token_file else token_place(test)
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             raise UsageError(f"{path} holds a token but has mode {mode:04o}", f"run: chmod 600 {path}")
-        return path.read_text().strip()
+        return _word(path.read_text("ascii", errors="replace"), str(path))
     except OSError:
         hint = f"set {TOKEN_VARIABLE}, or run `trainshed tester token {test}` and paste it"
         raise UsageError(f"there is no token for test {test} ({path} cannot be read)", hint) from None
+
+
+def _word(text: str, place: str) -> str:
+    """The token that a text holds; a text that holds anything else is refused without showing it."""
+    if not is_token(text.strip()):
+        raise UsageError(f"{place} does not hold one token and nothing else", "copy the token into it again")
+    return text.strip()
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().resolve()) if path else ""

@@ -1,6 +1,6 @@
 """The Tester's own judgement of a result: the same `check` as everywhere, and the rules of the test.
 
-A result is somebody else's data. It is checked in a process of its own with
+A result is somebody else's data. `examine` reads it in a process of its own with
 limits on time and memory, so that no result can stop the Tester.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import resource
 import selectors
 import subprocess
 import sys
@@ -19,14 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainshed.bench.tester.examine import DECLARED
 from trainshed.bench.tester.ledger import Ledger
 from trainshed.bench.tester.model import Stored, Test, division_word
 from trainshed.errors import TrainshedError
 
 CHECK_SECONDS = 120.0
-_MEMORY = 4 << 30
 _ANSWER_BYTES = 16 << 20
 _TRIES = 2
+_MODE = "training"
+"""What Trainshed measures; no result is of inference."""
 
 
 class CheckerDied(TrainshedError):
@@ -80,7 +81,7 @@ class Checker:
         if process is None or process.poll() is not None:
             self._end()
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", "trainshed.bench.tester.verify"],
+                [sys.executable, "-m", "trainshed.bench.tester.examine"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
@@ -125,24 +126,43 @@ def judge(ledger: Ledger, checker: Checker, stored: Stored, folder: Path, last: 
 
 
 def _against_test(test: Test, summary: dict[str, Any]) -> list[dict[str, str]]:
-    """What the test asks for and the result is not."""
+    """What the test asks for and the result is not; of a result that cannot be read nothing is said."""
+    if not summary:
+        return []
     found = []
-    stated = str(summary.get("model") or summary.get("workload") or "")
-    if (
-        stated
-        and not same_model(test.model, stated)
-        and not same_model(test.model, summary.get("workload", ""))
-    ):
-        text = f"the test is for model {test.model}, the result is of {stated}"
-        found.append({"code": "model-differs", "message": text})
-    if summary and test.object == "single" and summary.get("nodes", 1) > 1:
-        text = f"the test is for a single server, the result used {summary['nodes']} nodes"
-        found.append({"code": "object-differs", "message": text})
-    declared = str(summary.get("division") or "")
-    if declared and division_word(declared) != test.division:
-        text = f"the test is in division {test.division}, the result declares {declared}"
-        found.append({"code": "division-differs", "message": text})
+    if not any(same_model(test.model, summary[name]) for name in ("model", "workload")):
+        stated = summary["model"] or summary["workload"]
+        found.append(_differs("model", f"the test is for model {test.model}, the result is of {stated}"))
+    if test.mode != _MODE:
+        found.append(_differs("mode", f"the test is for {test.mode}, the result was measured in {_MODE}"))
+    if (summary["nodes"] > 1) != (test.object == "cluster"):
+        text = f"the test is for object {test.object}, the result used {summary['nodes']} nodes"
+        found.append(_differs("object", text))
+    return found + _against_declared(test, summary["declared"])
+
+
+def _against_declared(test: Test, declared: dict[str, str]) -> list[dict[str, str]]:
+    """What submission.json says of the test and is not so; what it does not say is not held against it."""
+    found = []
+    for name in DECLARED:
+        asked, stated = getattr(test, "id" if name == "testid" else name), declared[name]
+        if stated and not same_word(name, asked, stated):
+            text = f"the test's {name} is {asked}, submission.json declares {stated}"
+            found.append(_differs("test" if name == "testid" else name, text))
     return found
+
+
+def _differs(what: str, message: str) -> dict[str, str]:
+    return {"code": f"{what}-differs", "message": message}
+
+
+def same_word(name: str, asked: str, stated: str) -> bool:
+    """Whether a word of submission.json means what the test has under this name."""
+    if name == "model":
+        return same_model(asked, stated)
+    if name == "division":
+        return division_word(asked) == division_word(stated)
+    return asked == stated if name == "testid" else asked.lower() == stated.lower()
 
 
 def same_model(asked: str, stated: str) -> bool:
@@ -154,84 +174,3 @@ def same_model(asked: str, stated: str) -> bool:
 def _bare(model: str) -> str:
     name = re.sub(r"[\s_-]*v\d[\d.]*$", "", model.lower().strip())
     return "".join(letter for letter in name if letter.isalnum())
-
-
-def _examine(folder: Path, rules: str) -> dict[str, Any]:
-    from trainshed.bench.check import check
-    from trainshed.bench.manifest import digest
-    from trainshed.bench.rules import Rules
-
-    expected = Rules.model_validate_json(rules) if rules else None
-    try:
-        checked = check(folder, expected)
-        findings = [{"code": r.code, "message": r.message[:500]} for r in checked.findings[:200]]
-        summary = _summary(folder, checked.result) if checked.result else {}
-    except Exception as error:  # the input is hostile: whatever it provokes is a finding, not a crash
-        text = f"the result cannot be checked: {type(error).__name__}: {str(error)[:300]}"
-        return {"findings": [{"code": "unreadable", "message": text}], "summary": {}, "evidence": []}
-    evidence = [digest(path) for path in sorted(folder.glob("runs/*/events.jsonl"))]
-    return {"findings": findings, "summary": summary, "evidence": evidence}
-
-
-def _summary(folder: Path, result: Any) -> dict[str, Any]:
-    """What pages and ranking show of a result; every number as measured, or absent."""
-    from trainshed.bench.result import number
-
-    system, declared = _object(folder / "system.json"), _object(folder / "submission.json")
-    return {
-        "id": result.id[:200],
-        "created": result.created[:40],
-        "workload": result.workload[:100],
-        "version": result.version[:40],
-        "scale": result.scale[:40],
-        "model": result.model[:100],
-        "framework": result.framework[:100],
-        "nodes": result.shape.nodes,
-        "ranks": result.shape.ranks,
-        "metric": result.score.metric,
-        "score": number(result.score.value),
-        "unit": getattr(result.score.value, "unit", "")[:40],
-        "quality": number(result.score.quality),
-        "runs": len(result.runs),
-        "spread": number(result.score.spread),
-        "stated": result.status,
-        "system": str(system.get("system_name", ""))[:100],
-        "accelerator": str(system.get("accelerator_model_name", ""))[:100],
-        "emulated": _emulated(folder),
-        "division": str(declared.get("division", ""))[:40],
-    }
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """A JSON object, empty when there is none: what is missing was already found by the check."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _emulated(folder: Path) -> bool:
-    """Whether a run used stand-ins for the devices it was written for."""
-    for path in folder.glob("runs/*/events.jsonl"):
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            if any('"emulated"' in line and json.loads(line).get("emulated") for line in stream):
-                return True
-    return False
-
-
-def main() -> None:
-    """The helper process: one question a line, one answer a line."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # nothing else may write between the answers
-    for line in sys.stdin:
-        question = json.loads(line)
-        answer = _examine(Path(question["folder"]), question["rules"])
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    main()
