@@ -13,6 +13,7 @@ from typing import Any
 
 from trainshed.bench import folder as folders
 from trainshed.bench import system
+from trainshed.bench.result import Measured
 from trainshed.bench.rules import DatasetRule, MllogRule, Rules, Target
 
 CHECKSUM = "sha256:" + "a" * 64
@@ -142,20 +143,24 @@ def made_rules(**changes: Any) -> Rules:
         "ranks": 4,
         "min_steps": 100,
         "target": Target(value=0.75),
-        "dataset": DatasetRule(name="made", checksum=CHECKSUM),
+        "dataset": DatasetRule(name="made", checksum=CHECKSUM, train_samples=1600, eval_samples=400),
         "mllog": MllogRule(benchmark="resnet", ruleset="4.0.0"),
     }
     return Rules(**{**values, **changes})
 
 
 def made_result(
-    tmp: Path, rules: Rules | None = None, runs: list[MadeRun] | None = None, seal: bool = True
+    tmp: Path,
+    rules: Rules | None = None,
+    runs: list[MadeRun] | None = None,
+    seal: bool = True,
+    one_device: Measured | None = None,
 ) -> Path:
     """A whole result folder of made runs."""
     rules = rules or made_rules()
     runs = runs or [MadeRun(seed=i, step=0.1 + i / 1000) for i in (1, 2, 3)]
     result = tmp / "result"
-    folders.begin(result, rules, system.describe(nodes=rules.nodes, framework="made 1.0"))
+    folders.begin(result, rules, system.describe(nodes=rules.nodes, framework="made 1.0"), one_device)
     for index, run in enumerate(runs, 1):
         folders.add_run(result, run.write(tmp / "source" / f"run-{index}"))
     folders.collect(result)

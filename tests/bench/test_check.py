@@ -2,178 +2,49 @@
 
 from __future__ import annotations
 
-import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import made
 import pytest
+from spoils import (
+    METER,
+    all_ranks,
+    backwards,
+    change,
+    change_json,
+    drop_last,
+    early,
+    fewer_steps,
+    jump,
+    link,
+    lose_steps,
+    more_samples,
+    remove,
+    rename,
+    restarted,
+    set_event,
+    slow_clock,
+    step_in_evaluation,
+    text_edit,
+    truncate,
+    twice,
+    unmade,
+)
 
 from trainshed.bench import manifest
 from trainshed.bench.check import check
+from trainshed.bench.folder import derived_files, load_result
+from trainshed.bench.result import Measured, to_json
 
 pytestmark = [pytest.mark.benchmark]
-
-METER = "runs/2/node-1/meter-rank-3.jsonl"
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.made_result(tmp_path_factory.mktemp("good"))
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in path.read_text().splitlines()]
-
-
-def save(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(x) + "\n" for x in records))
-
-
-def change(name: str, edit: Callable[[list[dict[str, Any]]], None]) -> Callable[[Path], None]:
-    """Edit the records of a JSON-lines file."""
-
-    def spoil(folder: Path) -> None:
-        records = lines(folder / name)
-        edit(records)
-        save(folder / name, records)
-
-    return spoil
-
-
-def change_json(name: str, edit: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        value = json.loads((folder / name).read_text())
-        edit(value)
-        (folder / name).write_text(json.dumps(value, indent=2))
-
-    return spoil
-
-
-def all_ranks(run: int, edit: Callable[[list[dict[str, Any]]], None]) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        for path in sorted(folder.glob(f"runs/{run}/node-*/meter-rank-*.jsonl")):
-            change(str(path.relative_to(folder)), edit)(folder)
-
-    return spoil
-
-
-def remove(*names: str) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        for name in names:
-            path = folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    return spoil
-
-
-def set_event(records: list[dict[str, Any]], event: str, **fields: Any) -> None:
-    for record in records:
-        if record["event"] == event:
-            record.update(fields)
-
-
-def rename(records: list[dict[str, Any]], event: str) -> None:
-    for record in records:
-        if record["event"] == event:
-            record["event"] = "other"
-
-
-def drop_last(records: list[dict[str, Any]]) -> None:
-    del records[-2:]
-
-
-def jump(records: list[dict[str, Any]]) -> None:
-    for record in records[len(records) // 2 :]:
-        record["wall"] += 30
-
-
-def slow_clock(records: list[dict[str, Any]]) -> None:
-    """Times pressed together to look twice as fast, wall clock left alone."""
-    base = records[0]["mono"]
-    for record in records:
-        record["mono"] = base + (record["mono"] - base) / 2
-        if "at" in record:
-            record["at"] = [base + (t - base) / 2 for t in record["at"]]
-
-
-def lose_steps(records: list[dict[str, Any]]) -> None:
-    steps = next(r for r in records if r["event"] == "steps")
-    for key in ("counts", "samples", "at"):
-        del steps[key][-5:]
-
-
-def fewer_steps(records: list[dict[str, Any]]) -> None:
-    """A rank that did 5 steps less, its file consistent in itself."""
-    last = [r for r in records if r["event"] == "steps"][-1]
-    for key in ("counts", "samples", "at"):
-        del last[key][-5:]
-    end = records[-1]
-    end["steps"], end["samples"] = end["steps"] - 5, end["samples"] - 5 * 32
-
-
-def early(records: list[dict[str, Any]]) -> None:
-    """All that came after the first epoch is gone, numbered and summed up as if it had been meant so."""
-    stop = next(i for i, r in enumerate(records) if r["event"] == "epoch_start" and r["epoch"] == 2)
-    tail = records[-2:]
-    del records[stop:]
-    records += tail
-    records[-1]["steps"], records[-1]["samples"] = 50, 50 * 32
-    for i, record in enumerate(records):
-        record["seq"] = i
-    set_event(records, "quality", value=0.9)
-
-
-def more_samples(records: list[dict[str, Any]]) -> None:
-    for record in records:
-        if record["event"] == "steps":
-            record["samples"] = [64] * len(record["samples"])
-    records[-1]["samples"] *= 2
-
-
-def backwards(records: list[dict[str, Any]]) -> None:
-    steps = next(r for r in records if r["event"] == "steps")
-    steps["at"][20], steps["at"][21] = steps["at"][21], steps["at"][20]
-
-
-def truncate(name: str, keep: float) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: int(len(data) * keep)])
-
-    return spoil
-
-
-def twice(folder: Path) -> None:
-    """Run 3 replaced by a copy of run 2."""
-    shutil.rmtree(folder / "runs/3")
-    shutil.copytree(folder / "runs/2", folder / "runs/3")
-
-
-def restarted(folder: Path) -> None:
-    path = folder / METER
-    path.write_text(path.read_text() * 2)
-
-
-def unmade(folder: Path) -> None:
-    """A run that never happened is noted as begun."""
-    change_json("session.json", lambda s: s["runs"].append("run-4"))(folder)
-
-
-def text_edit(name: str, old: str, new: str) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        text = (folder / name).read_text()
-        assert old in text
-        (folder / name).write_text(text.replace(old, new, 1))
-
-    return spoil
-
-
-def link(folder: Path) -> None:
-    (folder / METER).unlink()
-    (folder / METER).symlink_to("meter-rank-2.jsonl")
 
 
 # (what, how, code that must be named, whether the spoiler made a new manifest to hide it)
@@ -220,6 +91,30 @@ SPOILS: list[tuple[str, Callable[[Path], None], str, bool]] = [
         "dataset-differs",
         True,
     ),
+    (
+        "a part of the data set",
+        all_ranks(1, lambda r: set_event(r, "dataset", train_samples=800)),
+        "dataset-wrong",
+        True,
+    ),
+    (
+        "evaluated on less",
+        change(METER, lambda r: set_event(r, "dataset", eval_samples=40)),
+        "dataset-wrong",
+        True,
+    ),
+    (
+        "data of another name",
+        all_ranks(1, lambda r: set_event(r, "dataset", name="other")),
+        "dataset-wrong",
+        True,
+    ),
+    (
+        "samples not counted",
+        change(METER, lambda r: set_event(r, "dataset", train_samples=None)),
+        "dataset-unknown",
+        True,
+    ),
     ("no data set named", all_ranks(1, lambda r: rename(r, "dataset")), "dataset-unknown", True),
     ("training stopped early", all_ranks(3, early), "early-stop", True),
     ("a rank was killed", change(METER, drop_last), "rank-killed", True),
@@ -232,6 +127,15 @@ SPOILS: list[tuple[str, Callable[[Path], None], str, bool]] = [
         True,
     ),
     ("the run never ended", change("runs/1/events.jsonl", lambda r: r.pop() and None), "run-failed", True),
+    ("a run without its events", remove("runs/1/events.jsonl"), "file-missing", True),
+    (
+        "a run whose events say nothing",
+        lambda f: (f / "runs/1/events.jsonl").write_text("") and None,
+        "run-failed",
+        True,
+    ),
+    ("a run without its plan", remove("runs/1/plan.json"), "file-missing", True),
+    ("a step during evaluation", change(METER, step_in_evaluation), "step-in-evaluation", True),
     ("steps cut out of the file", change(METER, lose_steps), "steps-lost", True),
     ("a rank did fewer steps", change(METER, fewer_steps), "steps-lost", True),
     ("a line cut out of the file", change(METER, lambda r: r.pop(5) and None), "meter-lines-lost", True),
@@ -300,6 +204,15 @@ SPOILS: list[tuple[str, Callable[[Path], None], str, bool]] = [
         "derived-differs",
         True,
     ),
+    ("no MLLOG files", remove("mllog"), "file-missing", True),
+    ("another status in report.md", text_edit("report.md", ": valid", ": failed"), "derived-differs", True),
+    (
+        "another throughput in report.csv",
+        text_edit("report.csv", ",images/s,", ",x/s,"),
+        "derived-differs",
+        True,
+    ),
+    ("no report.csv", remove("report.csv"), "file-missing", True),
     ("no manifest", remove("manifest.json"), "manifest-missing", False),
     ("a broken manifest", truncate("manifest.json", 0.5), "manifest-unreadable", False),
     ("a link instead of a file", link, "file-link", True),
@@ -340,6 +253,22 @@ def test_a_result_made_by_softer_rules_than_asked_for_is_refused(good: Path) -> 
     asked = made.made_rules(min_steps=200)
     found = [f for f in check(good, expected=asked).findings if f.code == "rules-differ"]
     assert len(found) == 1 and "min_steps is 100, asked for is 200" in found[0].message
+
+
+def test_another_machines_last_digit_is_forgiven_in_the_files_that_show_it_too(
+    good: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "result"))
+    stated = load_result(folder)
+    low = stated.score.confidence_low
+    assert isinstance(low, Measured)
+    last = low.model_copy(update={"value": math.nextafter(low.value, math.inf)})
+    stated = stated.model_copy(update={"score": stated.score.model_copy(update={"confidence_low": last})})
+    (folder / "result.json").write_text(to_json(stated))
+    for name, text in derived_files(folder, stated).items():
+        (folder / name).write_text(text)
+    manifest.write(folder)
+    assert check(folder).findings == []
 
 
 def test_check_changes_nothing(good: Path) -> None:

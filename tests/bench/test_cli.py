@@ -23,7 +23,9 @@ def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_check_says_what_holds_and_exits_0(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(["bench", "check", str(result)]) == 0
-    assert "every file, number and rule was checked" in capsys.readouterr().out
+    assert (
+        "every number, rule and file was checked, report.html by its checksum only" in capsys.readouterr().out
+    )
 
 
 def test_check_names_what_does_not_hold_and_exits_1(result: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 from pathlib import Path
 
+import jsonschema
 import made
 import pytest
 
@@ -24,7 +25,6 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_result_json_obeys_the_published_schema(result: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((ROOT / "docs/result.schema.json").read_text())
     assert schema == json_schema(), "regenerate docs/result.schema.json with `trainshed bench schema`"
     value = json.loads((result / "result.json").read_text())

@@ -15,6 +15,7 @@ from trainshed.bench.evidence import read_run
 from trainshed.bench.ingest import ingest, mllog_line
 from trainshed.bench.measure import measure_run
 from trainshed.bench.result import number
+from trainshed.bench.rules import Rules
 from trainshed.contracts.site.common import ais_utils
 
 pytestmark = [pytest.mark.benchmark]
@@ -133,3 +134,104 @@ def test_a_run_that_left_no_number_fails_and_says_so(tmp_path: Path) -> None:
     run = measure_run(read_run(tmp_path), made.made_rules(nodes=1, ranks=1, **PLAIN))
     assert [r.code for r in run.reasons] == ["nothing-measured"]
     assert number(run.throughput) is None
+
+
+@pytest.mark.parametrize(
+    ("single", "name", "words"),
+    [
+        (False, "o/throughput_4.json", "rank 4 left"),
+        (True, "o/2/throughput_0.json", "server 2 left"),
+        (True, "o/1/throughput_2.json", "rank 2 of server 1 left"),
+        (True, "o/accuracy_2.json", "server 2 left"),
+    ],
+)
+def test_results_of_ranks_and_servers_that_do_not_exist_fail_the_run(
+    tmp_path: Path, single: bool, name: str, words: str
+) -> None:
+    ranks = [f"{r // 2}/throughput_{r % 2}" if single else f"throughput_{r}" for r in range(4)]
+    put(tmp_path, {f"o/{rank}.json": 10.0 for rank in ranks})
+    rules = made.made_rules(nodes=2, ranks=4, single_server=single, **PLAIN)
+    assert measure_run(read_run(tmp_path), rules).status == "valid"
+    put(tmp_path, {name: 10.0})
+    run = measure_run(read_run(tmp_path), rules)
+    assert any(r.code == "rank-unexpected" and r.message.startswith(words) for r in run.reasons), run.reasons
+
+
+@pytest.mark.parametrize("name", ["throughput_0.json", "accuracy_0.json"])
+def test_two_numbers_for_one_rank_fail_the_run_unless_they_are_the_same(tmp_path: Path, name: str) -> None:
+    put(tmp_path, {"a/throughput_0.json": 5.0, "a/accuracy_0.json": 5.0, f"b/{name}": 5.0})
+    rules = made.made_rules(nodes=1, ranks=1, **PLAIN)
+    assert measure_run(read_run(tmp_path), rules).status == "valid"
+    put(tmp_path, {f"b/{name}": 7.0})
+    assert [r.code for r in measure_run(read_run(tmp_path), rules).reasons] == ["rank-twice"]
+
+
+def test_a_run_directory_called_by_a_number_is_no_server(tmp_path: Path) -> None:
+    root = put(tmp_path / "1", {"throughput_0.json": 5.0, "accuracy.json": 0.5})
+    run = measure_run(read_run(root), made.made_rules(nodes=1, ranks=1, **PLAIN))
+    assert run.status == "valid" and number(run.throughput) == 5.0
+
+
+def test_without_a_meter_too_every_server_has_to_reach_the_target(tmp_path: Path) -> None:
+    files = {f"o/{n}/throughput_0.json": 10.0 for n in (0, 1)} | {"o/accuracy_0.json": 0.99}
+    put(tmp_path, files | {"o/accuracy_1.json": 0.6})
+    rules = made.made_rules(nodes=2, ranks=2, single_server=True, **{**PLAIN, "target": {"value": 0.75}})
+    run = measure_run(read_run(tmp_path), rules)
+    assert [r.message for r in run.reasons] == [
+        "server 1: accuracy 0.6 is not ≥ 0.75: the target was not reached"
+    ]
+    (tmp_path / "o/accuracy_1.json").unlink()
+    missing = measure_run(read_run(tmp_path), rules)
+    assert [(r.code, r.message[:9]) for r in missing.reasons] == [("quality-missing", "server 1:")]
+
+
+def test_single_server_throughput_from_logs_is_the_mean_over_servers_too(tmp_path: Path) -> None:
+    put(tmp_path, {f"node-{r // 2}/rank-{r}.log": "img/s: 10\n" for r in range(4)})
+    rules = made.made_rules(
+        nodes=2, ranks=4, single_server=True, **PLAIN, log_patterns={"throughput": r"img/s: ([\d.]+)"}
+    )
+    assert number(measure_run(read_run(tmp_path), rules).throughput) == 20.0
+
+
+def mllog(value: str) -> str:
+    return f':::MLLOG {{"key": "eval_accuracy", "value": {value}}}\n'
+
+
+def test_the_most_trustworthy_source_of_a_quality_counts(tmp_path: Path) -> None:
+    log = mllog("0.1") + "acc: 0.2\n" + mllog("0.3") + "acc: 0.4\n"
+    put(tmp_path, {"node-0/rank-0.log": log, "throughput_0.json": 5.0})
+    rules = made.made_rules(nodes=1, ranks=1, **PLAIN, log_patterns={"quality": r"acc: ([\d.]+)"})
+    assert number(measure_run(read_run(tmp_path), rules).quality) == 0.3
+    put(tmp_path, {"accuracy.json": 0.77})
+    assert number(measure_run(read_run(tmp_path), rules).quality) == 0.77
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"node-0/rank-0.log": mllog("NaN")}, "not-finite"),
+        ({"eval_acc.log": "accuracy 1e999"}, "not-finite"),
+        ({"result_rank_0.json": {"training": {"throughput_ratio": []}}}, "truncated"),
+    ],
+)
+def test_odd_numbers_of_other_tools_are_reasons_not_tracebacks(
+    tmp_path: Path, files: dict[str, object], code: str
+) -> None:
+    put(tmp_path, {"throughput_0.json": 5.0} | files)
+    run = measure_run(read_run(tmp_path), made.made_rules(nodes=1, ranks=1, **PLAIN))
+    assert [r.code for r in run.reasons] == [code]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "words"),
+    [
+        ({"throughput": "img/s: (["}, "no regular expression"),
+        ({"throughput": "img/s: .*"}, "has 0 groups, one is needed"),
+        ({"speed": "(.*)"}, "choose throughput, quality, loss"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_refused_before_anything_runs(
+    patterns: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        Rules(workload="made", log_patterns=patterns)

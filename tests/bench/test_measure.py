@@ -8,6 +8,7 @@ from pathlib import Path
 import made
 import pytest
 
+from trainshed.bench import folder as folders
 from trainshed.bench.evidence import read_run
 from trainshed.bench.measure import measure_run
 from trainshed.bench.result import NotMeasured, RunResult, number
@@ -142,3 +143,65 @@ def test_an_emulated_run_says_so_first(tmp_path: Path) -> None:
     events.write_text('{"time": 0, "kind": "submitted", "emulated": true}\n' + events.read_text())
     run = measure_run(read_run(source), made.made_rules())
     assert run.warnings[0].code == "emulated" and "EMULATED" in run.warnings[0].message
+
+
+def spoken(tmp_path: Path, *records: dict[str, object], run: made.MadeRun | None = None) -> RunResult:
+    """A result of one run whose rank 0 says this too, between the last evaluation and the stop."""
+    source = (run or made.MadeRun()).write(tmp_path / "source")
+    path = source / "node-0/meter-rank-0.jsonl"
+    lines = [json.loads(x) for x in path.read_text().splitlines()]
+    clocks = {"mono": lines[-2]["mono"], "wall": lines[-2]["wall"]}
+    lines[-2:-2] = [{**clocks, **record} for record in records]
+    path.write_text("".join(json.dumps({**x, "seq": i}) + "\n" for i, x in enumerate(lines)))
+    folder = tmp_path / "result"
+    folders.begin(folder, made.made_rules(runs=1), {})
+    folders.add_run(folder, source)
+    return folders.collect(folder).runs[0]
+
+
+def test_a_setting_that_is_infinite_is_kept_as_a_word(tmp_path: Path) -> None:
+    run = spoken(tmp_path, {"event": "setting", "key": "max_grad_norm", "value": float("inf")})
+    assert run.status == "valid" and run.settings["max_grad_norm"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        ({"event": "steps", "first": 100, "counts": [0], "samples": [32], "at": [1e9]}, "meter-record"),
+        ({"event": "steps", "first": 100, "counts": [1], "samples": [-1], "at": [1e9]}, "meter-record"),
+        ({"event": "steps", "first": 100, "counts": [1], "samples": [1e999], "at": [1e9]}, "meter-record"),
+        ({"event": "steps", "first": 1e999, "counts": [1], "samples": [1], "at": [1e9]}, "meter-record"),
+        ({"event": "loss", "value": 1.0, "wall": float("nan")}, "meter-record"),
+        ({"event": "quality", "name": "accuracy", "value": 0.9, "epoch": "3/10"}, "meter-record"),
+        ({"event": "quality", "name": "accuracy", "value": float("nan"), "epoch": 3}, "not-finite"),
+        ({"event": "loss", "value": 10**400}, "not-finite"),
+    ],
+)
+def test_numbers_that_nothing_can_be_calculated_with_are_reasons_not_tracebacks(
+    tmp_path: Path, record: dict[str, object], code: str
+) -> None:
+    run = spoken(tmp_path, record)
+    assert run.status == "failed" and code in {r.code for r in run.reasons}, run.reasons
+
+
+def test_ranks_that_count_no_samples_are_measured_as_such(tmp_path: Path) -> None:
+    run = spoken(tmp_path, run=made.MadeRun(batch=0))
+    assert number(run.throughput) == 0 and run.steady_state is None and run.stragglers == []
+
+
+def test_totals_of_fractions_are_compared_as_numbers_are(tmp_path: Path) -> None:
+    run = measured(tmp_path, made.MadeRun(batch=0.1))  # type: ignore[arg-type]
+    assert run.status == "valid", run.reasons
+
+
+def test_a_step_right_before_and_right_after_evaluation_is_none_within(tmp_path: Path) -> None:
+    source = made.MadeRun(eval_seconds=0.0).write(tmp_path / "run")
+    assert measure_run(read_run(source), made.made_rules()).status == "valid"
+
+
+def test_without_a_meter_a_run_lasts_from_when_its_ranks_ran(tmp_path: Path) -> None:
+    source = made.MadeRun().write(tmp_path / "run")
+    for path in source.glob("node-*/meter*"):
+        path.unlink()
+    run = measure_run(read_run(source), made.made_rules())
+    assert run.started == made.WALL

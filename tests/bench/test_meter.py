@@ -48,7 +48,7 @@ def test_everything_said_is_written_in_order_with_both_clocks(tmp_path: Path) ->
         "loss", "steps", "epoch_stop", "eval_start", "eval_stop", "quality", "quality", "stop", "end",
     ]  # fmt: skip
     assert [r["seq"] for r in written] == list(range(len(written)))
-    assert all(abs((r["wall"] - r["mono"]) - (time.time() - time.monotonic())) < 0.05 for r in written)
+    assert all(abs((r["wall"] - r["mono"]) - (time.time() - time.monotonic())) < 1.0 for r in written)
     assert written[-3]["value"] is None and written[-3]["not_finite"] == "nan"
     assert written[-1]["steps"] == 3 and written[-1]["samples"] == 96
     evidence = RunEvidence(tmp_path)

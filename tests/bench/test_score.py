@@ -9,7 +9,9 @@ import pytest
 
 from trainshed.bench import convergence
 from trainshed.bench.check import check
-from trainshed.bench.result import Measured, NotMeasured, number
+from trainshed.bench.folder import load_result
+from trainshed.bench.history import compare, entry_of
+from trainshed.bench.result import Measured, NotMeasured, Result, number
 from trainshed.bench.rules import ReferencePoint
 from trainshed.bench.score import choose_window, window_score
 
@@ -80,8 +82,10 @@ def test_three_runs_give_olympic_mean_spread_and_interval(tmp_path: Path) -> Non
 def test_one_run_that_missed_the_target_is_allowed_two_are_not(tmp_path: Path) -> None:
     good, bad = runs(5), (0.5, 0.6)
     good[2].accuracies = bad
-    one = check(made.made_result(tmp_path / "one", made.made_rules(runs=5), good)).result
+    checked = check(made.made_result(tmp_path / "one", made.made_rules(runs=5), good))
+    one = checked.result
     assert one is not None and one.status == "valid" and one.score.runs_not_converged == [3]
+    assert checked.findings == []
     more = runs(5)
     more[2].accuracies = more[4].accuracies = bad
     two = check(made.made_result(tmp_path / "two", made.made_rules(runs=5), more)).result
@@ -105,3 +109,58 @@ def test_time_to_target_can_be_the_score(tmp_path: Path) -> None:
     result = check(made.made_result(tmp_path, made.made_rules(score="time_to_target"))).result
     assert result is not None and isinstance(result.score.value, Measured)
     assert result.score.value.unit == "s" and result.score.value.value == pytest.approx(15.2)
+
+
+def with_a_miss(tmp_path: Path, count: int, **rules: object) -> Result:
+    """`count` runs, the second of which missed the target; fewer epochs than two reach it."""
+    every = runs(count)
+    every[1].accuracies = (0.5, 0.6)
+    result = check(made.made_result(tmp_path, made.made_rules(runs=count, **rules), every)).result
+    assert result is not None and result.score.runs_not_converged == [2]
+    return result
+
+
+def test_around_a_missed_run_every_figure_says_which_runs_it_is_of(tmp_path: Path) -> None:
+    score = with_a_miss(tmp_path, 3).score
+    value, mean, spread = score.value, score.mean, score.spread
+    assert isinstance(value, Measured) and isinstance(mean, Measured) and isinstance(spread, Measured)
+    assert value.source == "olympic mean of 3 runs, run 2 counting as the slowest"
+    assert mean.source == "mean of 2 of 3 runs" and spread.source == "(max − min)/mean of 2 of 3 runs"
+
+
+def test_a_missed_run_is_the_slowest_before_the_reference_too(tmp_path: Path) -> None:
+    # Without the miss as slowest, one of the four runs that needed 2 epochs would be dropped for it.
+    points = [ReferencePoint(batch_size=128, epochs=[2.0, 2.0, 2.0, 3.0, 3.0, 2.0, 2.0, 2.0, 2.0, 2.0])]
+    result = with_a_miss(tmp_path, 5, reference_points=points)
+    expected = convergence.reference(points[0]).lowest_mean(submitted_runs=5)
+    assert result.score.convergence.endswith(f"lowest allowed {expected:.2f}"), result.score.convergence
+    few = with_a_miss(
+        tmp_path / "few", 5, reference_points=[ReferencePoint(batch_size=128, epochs=[2.0] * 8)]
+    )
+    assert "8 reference runs, 10 are needed" in few.score.convergence
+
+
+def test_history_leaves_out_the_run_that_the_score_left_out(tmp_path: Path) -> None:
+    result = with_a_miss(tmp_path, 3)
+    rates = [number(r.throughput) for r in result.runs]
+    assert list(entry_of(result, tmp_path).runs) == [rates[0], rates[2]]
+
+
+def test_runs_without_a_sample_have_a_score_of_zero_and_no_spread(tmp_path: Path) -> None:
+    folder = made.made_result(tmp_path, runs=runs(3, batch=0))
+    result = load_result(folder)
+    assert number(result.score.value) == 0 and isinstance(result.score.spread, NotMeasured)
+    entry = entry_of(result, folder)
+    assert "zero" in compare(entry, entry).sentence
+
+
+def test_scaling_names_the_result_it_is_measured_against(tmp_path: Path) -> None:
+    base = Measured(value=320.0, unit="images/s", source="result made-one")
+    result = load_result(made.made_result(tmp_path / "a", one_device=base))
+    efficiency, score = result.scaling_efficiency, number(result.score.value)
+    assert isinstance(efficiency, Measured) and score is not None
+    assert efficiency.value == pytest.approx(score / (4 * 320))
+    assert efficiency.source == "4 ranks against 320 images/s of one device, given by result made-one"
+    other = base.model_copy(update={"unit": "sequences/s"})
+    none = load_result(made.made_result(tmp_path / "b", one_device=other)).scaling_efficiency
+    assert isinstance(none, NotMeasured) and "sequences/s" in none.not_measured

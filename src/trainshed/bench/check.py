@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.bench import manifest, system
+from trainshed.bench.evidence import read_state
+from trainshed.bench.faults import ENDED_BADLY, SUCCEEDED
 from trainshed.bench.folder import derived_files, load_result, load_rules, load_session, measure_folder
-from trainshed.bench.result import Reason, Result
+from trainshed.bench.result import Reason, Result, RunResult
 from trainshed.bench.rules import Rules
 from trainshed.errors import TrainshedError
 
 REQUIRED = ("rules.json", "session.json", "system.json", "result.json", "train_result_info.txt")
+REQUIRED_OF_RUN = ("plan.json", "events.jsonl")
 # Recalculating must give the same number; this only forgives another machine's last digit.
 RELATIVE = 1e-9
 # Words and bookkeeping that need not be measured again.
@@ -33,7 +36,6 @@ class Checked:
 
     findings: list[Reason] = field(default_factory=list)
     result: Result | None = None
-    rules: Rules | None = None
 
     @property
     def ok(self) -> bool:
@@ -61,23 +63,33 @@ def check(folder: Path, expected: Rules | None = None) -> Checked:
     except TrainshedError as error:
         checked.add("unreadable", error.message)
         return checked
-    checked.rules = rules
     if expected is not None:
         _check_rules(rules, expected, checked)
     again = measure_folder(folder)
     for reason in again.reasons:
         checked.add(reason.code, reason.message)
     for run in again.runs:
-        for reason in run.reasons:
-            checked.add(reason.code, f"run {run.index}: {reason.message}")
+        if run.index not in again.score.runs_not_converged:  # one may miss the target; more are a reason
+            for reason in run.reasons:
+                checked.add(reason.code, f"run {run.index}: {reason.message}")
+        _check_run(folder, run, checked)
     try:
         checked.result = load_result(folder)
     except TrainshedError as error:
         checked.add("unreadable", error.message)
         return checked
-    _compare(checked.result, again, checked)
-    _check_derived(folder, again, checked)
+    same = _compare(checked.result, again, checked)
+    _check_derived(folder, checked.result if same else again, checked)
     return checked
+
+
+def _check_run(folder: Path, run: RunResult, checked: Checked) -> None:
+    """Without its events and its plan nothing tells that a run is one."""
+    for name in REQUIRED_OF_RUN:
+        if not (folder / run.folder / name).is_file():
+            checked.add("file-missing", f"{run.folder}/{name} is missing")
+    if read_state(folder / run.folder) not in {SUCCEEDED, *ENDED_BADLY}:
+        checked.add("run-failed", f"run {run.index}: no event says that the run succeeded")
 
 
 def _check_schema(folder: Path, checked: Checked) -> None:
@@ -119,22 +131,27 @@ def _check_rules(rules: Rules, expected: Rules, checked: Checked) -> None:
             checked.add("rules-differ", text)
 
 
-def _compare(stated: Result, again: Result, checked: Checked) -> None:
-    """Every number and word of the stated result against the one measured now."""
+def _compare(stated: Result, again: Result, checked: Checked) -> bool:
+    """Every number and word of the stated result against the one measured now; whether all are the same."""
     left, right = stated.model_dump(by_alias=True), again.model_dump(by_alias=True)
-    for where, a, b in differences(left, right):
+    found = differences(left, right)
+    for where, a, b in found:
         text = f"result.json says {where} = {_short(a)}, the evidence says {_short(b)}"
         checked.add("number-differs", text)
+    return not found
 
 
-def _check_derived(folder: Path, again: Result, checked: Checked) -> None:
+def _check_derived(folder: Path, result: Result, checked: Checked) -> None:
+    """Files that only show the result; `result` is the stated one where it holds, to its last digit."""
     try:
-        derived = derived_files(folder, again)
+        derived = derived_files(folder, result)
     except (OSError, ValueError):
         return  # system.json is missing or broken, which was already found
     for name, text in derived.items():
         path = folder / name
-        if path.is_file() and path.read_text("utf-8", errors="replace") != text:
+        if not path.is_file():
+            checked.add("file-missing", f"{name} is missing")
+        elif path.read_text("utf-8", errors="replace") != text:
             checked.add("derived-differs", f"{name} does not say what the evidence says")
 
 

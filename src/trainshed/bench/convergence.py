@@ -73,7 +73,7 @@ def reference_at(points: Sequence[ReferencePoint], batch_size: float) -> Referen
 def judge_convergence(
     points: Sequence[ReferencePoint], batch_size: float, epochs: Sequence[float]
 ) -> Verdict:
-    """Whether runs that needed `epochs` epochs each may be submitted."""
+    """Whether runs that needed `epochs` epochs each may be submitted; inf is a run that missed the target."""
     few = [p for p in points if len(p.epochs) < 2 * len(epochs)]
     if few:
         have, need = len(few[0].epochs), 2 * len(epochs)

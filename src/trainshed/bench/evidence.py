@@ -10,6 +10,7 @@ and result files of ais-bench anywhere below `outputs/` or `node-<i>/`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,13 +135,20 @@ def read_run(root: Path) -> RunEvidence:
     if not root.is_dir():
         evidence.defects.append(Defect("run-missing", str(root), f"there is no run directory {root}"))
         return evidence
-    evidence.events = _json_lines(root / "events.jsonl", evidence) if (root / "events.jsonl").exists() else []
+    _read_events(evidence)
     _read_plan(evidence)
     for folder in sorted(root.iterdir()):
         match = NODE_FOLDER.match(folder.name)
         if match and folder.is_dir():
             _read_node(evidence, int(match.group(1)), folder)
     return evidence
+
+
+def read_state(root: Path) -> str:
+    """The state in which the run of a directory finished, see `final_state`."""
+    evidence = RunEvidence(root)
+    _read_events(evidence)
+    return final_state(evidence)
 
 
 def final_state(evidence: RunEvidence) -> str:
@@ -159,7 +167,7 @@ def read_meter(path: Path, evidence: RunEvidence) -> list[MeterSession]:
     lines = _json_lines(path, evidence)
     for line in lines:
         try:
-            event, mono, wall = str(line["event"]), float(line["mono"]), float(line["wall"])
+            event, mono, wall = str(line["event"]), _finite(line["mono"]), _finite(line["wall"])
             seq = int(line["seq"])
             if event == "meter":
                 expected_seq = 0
@@ -180,11 +188,13 @@ def read_meter(path: Path, evidence: RunEvidence) -> list[MeterSession]:
             if event == "steps":
                 _add_steps(session, line, name, evidence)
             else:
+                if event == "quality":
+                    _finite(line.get("epoch") or 0)
                 session.marks.append(Mark(event, mono, wall, line))
             if event == "end":
                 session.closed = True
                 _compare_totals(session, line, name, evidence)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             evidence.defects.append(Defect("meter-record", name, f"{name}: a record is malformed: {error!r}"))
     if not lines:
         evidence.defects.append(Defect("meter-empty", name, f"{name} holds no record"))
@@ -196,22 +206,36 @@ def _add_steps(session: MeterSession, line: dict[str, Any], name: str, evidence:
         text = f"{name}: steps {session.step_count}…{int(line['first']) - 1} are missing"
         evidence.defects.append(Defect("steps-lost", name, text))
     last = session.steps[-1].mono if session.steps else float("-inf")
-    for count, samples, at in zip(line["counts"], line["samples"], line["at"], strict=True):
-        if float(at) < last:
+    found = [_step(*each) for each in zip(line["counts"], line["samples"], line["at"], strict=True)]
+    for step in found:
+        if step.mono < last:
             text = f"{name}: a step ended before the step in front of it"
             evidence.defects.append(Defect("time-backwards", name, text))
-        last = float(at)
-        session.steps.append(Step(int(count), float(samples), float(at)))
+        last = step.mono
+    session.steps += found
+
+
+def _step(count: object, samples: object, at: object) -> Step:
+    step = Step(int(_finite(count)), _finite(samples), _finite(at))
+    if step.count < 1 or step.samples < 0:
+        raise ValueError(f"{step.count} steps with {step.samples:g} samples")
+    return step
 
 
 def _compare_totals(session: MeterSession, line: dict[str, Any], name: str, evidence: RunEvidence) -> None:
     samples = sum(s.samples for s in session.steps)
-    if int(line["steps"]) != session.step_count or float(line["samples"]) != samples:
+    same = math.isclose(_finite(line["samples"]), samples, rel_tol=1e-9)
+    if int(line["steps"]) != session.step_count or not same:
         text = (
             f"{name}: the closing line counts {line['steps']} steps and {line['samples']} samples, "
             f"the file holds {session.step_count} and {samples:g}"
         )
         evidence.defects.append(Defect("meter-totals", name, text))
+
+
+def _read_events(evidence: RunEvidence) -> None:
+    path = evidence.root / "events.jsonl"
+    evidence.events = _json_lines(path, evidence) if path.exists() else []
 
 
 def _read_plan(evidence: RunEvidence) -> None:
@@ -222,7 +246,7 @@ def _read_plan(evidence: RunEvidence) -> None:
         plan = json.loads(path.read_text("utf-8"))
         evidence.plan_run = str(plan["run"])
         evidence.expected_ranks = int(plan["size"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         name = _relative(path, evidence)
         evidence.defects.append(Defect("plan-unreadable", name, f"{name} cannot be read: {error!r}"))
 
@@ -264,25 +288,36 @@ def _rank(evidence: RunEvidence, rank: int, node: int) -> RankEvidence:
 
 
 def _node_sample(line: dict[str, Any]) -> NodeSample | None:
-    if not isinstance(line.get("t"), int | float) or "devices" not in line:
+    t, listed = _float(line.get("t")), line.get("devices")
+    if t is None or not isinstance(listed, list):
         return None
     devices = tuple(
         DeviceSample(
             str(d.get("kind", "device")),
-            int(d.get("index", 0)),
+            int(_float(d.get("index")) or 0),
             _float(d.get("util_percent")),
             _float(d.get("memory_bytes")),
             _float(d.get("power_watts")),
         )
-        for d in line.get("devices") or []
+        for d in listed
         if isinstance(d, dict)
     )
-    cpu, memory = _float(line.get("cpu_percent")), _float(line.get("memory_bytes"))
-    return NodeSample(float(line["t"]), cpu, memory, devices)
+    return NodeSample(t, _float(line.get("cpu_percent")), _float(line.get("memory_bytes")), devices)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not finite")
+    return number
 
 
 def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """A reading; None where there is none that can be calculated with."""
+    try:
+        return _finite(value) if isinstance(value, int | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _json_lines(path: Path, evidence: RunEvidence) -> list[dict[str, Any]]:

@@ -5,14 +5,22 @@ A fault here means that the run's numbers must not be used. It measures nothing.
 
 from __future__ import annotations
 
-from trainshed.bench.evidence import MeterSession, RankEvidence, RunEvidence, final_state
+import math
+from bisect import bisect_left, bisect_right
+from typing import TypeGuard
+
+from trainshed.bench.evidence import Mark, MeterSession, RankEvidence, RunEvidence, final_state
 from trainshed.bench.ingest import Ingested
 from trainshed.bench.result import Reason
-from trainshed.bench.rules import Rules
+from trainshed.bench.rules import DatasetRule, Rules
+from trainshed.bench.window import evaluation_spans
 
 # Wall and monotonic clocks may drift apart by slewing (500 ppm); more is a jump.
 CLOCK_SLACK_SECONDS = 0.1
 CLOCK_DRIFT = 0.0005
+# Times of steps are written to the microsecond, those of marks in full.
+STEP_TIME_SLACK = 1e-6
+SUCCEEDED = "succeeded"
 ENDED_BADLY = {"failed", "stopped", "lost", "unfinished"}
 
 
@@ -46,13 +54,23 @@ def presence_faults(evidence: RunEvidence, metered: dict[int, RankEvidence], rul
 
 
 def ingested_faults(other: Ingested, rules: Rules) -> list[Reason]:
-    missing = sorted(set(range(rules.ranks)) - set(other.throughputs))
-    return [
-        Reason(
-            code="rank-missing", message=f"rank {rank} of {rules.ranks} has no throughput in {other.place}"
-        )
-        for rank in missing
-    ]
+    """Ranks and servers that are missing, and those that the run does not have."""
+    found = []
+    for rank in sorted(set(range(rules.ranks)) - set(other.throughputs)):
+        text = f"rank {rank} of {rules.ranks} has no throughput in {other.place}"
+        found.append(Reason(code="rank-missing", message=text))
+    strange = {f"rank {rank}" for rank in other.throughputs if rank >= rules.ranks}
+    strange |= {f"server {n}" for n in {*other.servers, *other.accuracies} if n >= rules.nodes}
+    strange |= {
+        f"rank {rank} of server {n}"
+        for n, ranks in other.servers.items()
+        for rank in ranks
+        if rank >= rules.ranks_per_node
+    }
+    for name in sorted(strange):
+        text = f"{name} left a result and is not part of a run of {rules.nodes} nodes and {rules.ranks} ranks"
+        found.append(Reason(code="rank-unexpected", message=text))
+    return found
 
 
 def session_faults(rank: RankEvidence, session: MeterSession, rules: Rules) -> list[Reason]:
@@ -90,20 +108,39 @@ def session_faults(rank: RankEvidence, session: MeterSession, rules: Rules) -> l
         took, limit = start.mono - first, rules.max_prepare_seconds
         text = f"{name} prepared for {took:.0f} s off the clock, {limit:g} s are allowed"
         found.append(Reason(code="prepare-too-long", message=text))
-    found += _dataset_reasons(name, session, rules)
+    if during := _steps_during_evaluation(session):
+        text = f"{name} ended {during} steps during evaluation, the time of which is not counted"
+        found.append(Reason(code="step-in-evaluation", message=text))
+    found += _dataset_reasons(name, session, rules.dataset)
     return found
 
 
-def _dataset_reasons(name: str, session: MeterSession, rules: Rules) -> list[Reason]:
-    rule = rules.dataset
-    if rule is None or not rule.checksum:
+def _steps_during_evaluation(session: MeterSession) -> int:
+    ends = [step.mono for step in session.steps]
+    return sum(
+        max(0, bisect_left(ends, high - STEP_TIME_SLACK) - bisect_right(ends, low + STEP_TIME_SLACK))
+        for low, high in evaluation_spans(session)
+    )
+
+
+def _dataset_reasons(name: str, session: MeterSession, rule: DatasetRule | None) -> list[Reason]:
+    if rule is None or not rule.pins:
         return []
     mark = session.first("dataset")
     if mark is None:
         return [Reason(code="dataset-unknown", message=f"{name} did not say which data set it read")]
-    checksum = mark.fields.get("checksum")
-    if checksum != rule.checksum:
-        text = f"{name} read a data set with checksum {checksum}, the rules ask for {rule.checksum}"
+    promised = {"name": rule.name, **rule.pins}
+    return [reason for key, value in promised.items() for reason in _compared(name, mark, key, value)]
+
+
+def _compared(name: str, mark: Mark, key: str, value: str | int) -> list[Reason]:
+    """One thing that was promised of the data set against what a rank said."""
+    said, what = mark.fields.get(key), key.replace("_", " ")
+    if said is None:
+        text = f"{name} did not say the {what} of its data set, the rules ask for {value}"
+        return [Reason(code="dataset-unknown", message=text)]
+    if said != value:
+        text = f"{name} read a data set with {what} {said}, the rules ask for {value}"
         return [Reason(code="dataset-wrong", message=text)]
     return []
 
@@ -126,14 +163,20 @@ def not_finite_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
     for rank in metered.values():
         for session in rank.sessions:
             for mark in session.marks:
-                if mark.event in {"quality", "loss"} and not isinstance(
-                    mark.fields.get("value"), int | float
-                ):
+                value = mark.fields.get("value")
+                if mark.event in {"quality", "loss"} and not is_finite(value):
                     word = mark.fields.get("not_finite", "no number")
                     text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {word}"
                     found.append(Reason(code="not-finite", message=text))
                     break
     return found
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def lost_steps(metered: dict[int, RankEvidence]) -> dict[int, int]:

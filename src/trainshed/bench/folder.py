@@ -26,6 +26,7 @@ from trainshed import __version__
 from trainshed.bench import manifest, mllog, system
 from trainshed.bench.evidence import read_run
 from trainshed.bench.measure import measure_run
+from trainshed.bench.report.text import csv_text, markdown
 from trainshed.bench.result import Quantity, Reason, Result, RunResult, Shape, to_json
 from trainshed.bench.rules import Model, Rules
 from trainshed.bench.score import scaling_efficiency, score_runs
@@ -48,8 +49,12 @@ class Session(Model):
     id: str
     created: str
     runs: list[str] = Field(default_factory=list)
-    """Run directories in order, as paths."""
+    """Run directories in order, as paths; empty where a run was begun and its directory is not known yet."""
     one_device: Quantity | None = None
+
+    def mark(self, number: int) -> str:
+        """What the job of a run carries, by which its directory is found."""
+        return f"{self.id}-run-{number:03d}"
 
 
 def begin(
@@ -69,18 +74,28 @@ def begin(
     save_session(folder, Session(id=identity, created=created, one_device=one_device))
 
 
+def begin_run(folder: Path) -> str:
+    """Note a run before it starts, so that nothing is lost when we are killed; gives the mark of its job."""
+    return load_session(folder).mark(_add(folder, ""))
+
+
 def add_run(folder: Path, run_directory: Path) -> int:
-    """Note a run before it starts, so that nothing is lost when we are killed; gives its number."""
+    """Note a run that is there already; gives its number."""
+    return _add(folder, str(run_directory))
+
+
+def place_run(folder: Path, number: int, run_directory: Path) -> None:
+    """Say where a run that was begun is."""
     session = load_session(folder)
-    save_session(folder, session.model_copy(update={"runs": [*session.runs, str(run_directory)]}))
-    return len(session.runs) + 1
+    runs = [str(run_directory) if i == number else path for i, path in enumerate(session.runs, 1)]
+    save_session(folder, session.model_copy(update={"runs": runs}))
 
 
 def collect(folder: Path) -> Result:
-    """Copy evidence, measure, score and write everything but the reports' rendering."""
+    """Copy evidence, measure, score and write everything but the HTML report."""
     session = load_session(folder)
     for index, source in enumerate(session.runs, 1):
-        if Path(source).is_dir():
+        if source and Path(source).is_dir():
             copy_evidence(Path(source), folder / "runs" / str(index))
     (folder / manifest.NAME).unlink(missing_ok=True)
     result = measure_folder(folder)
@@ -99,7 +114,7 @@ def derived_files(folder: Path, result: Result) -> dict[str, str]:
     """The files that only show the result in other formats, by name."""
     rules = load_rules(folder)
     described = json.loads((folder / "system.json").read_text("utf-8"))
-    found = {}
+    found = {"report.md": markdown(result), "report.csv": csv_text(result)}
     for run in result.runs:
         text = mllog.mllog_text(read_run(folder / run.folder), run, rules, described)
         if text:
@@ -184,6 +199,12 @@ def write(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     part.replace(path)
+
+
+def _add(folder: Path, run: str) -> int:
+    session = load_session(folder)
+    save_session(folder, session.model_copy(update={"runs": [*session.runs, run]}))
+    return len(session.runs) + 1
 
 
 def _load(path: Path, model: type[M]) -> M:

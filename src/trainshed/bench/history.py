@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS results (
 
 @dataclass(frozen=True)
 class Entry:
-    """One result, as history keeps it; `runs` are the values of the runs that counted."""
+    """One result, as history keeps it; `runs` are the values of the counted runs that reached the target."""
 
     id: str
     created: str
@@ -108,7 +108,7 @@ class History:
 
 
 def entry_of(result: Result, folder: Path) -> Entry:
-    counted = set(result.score.runs_counted)
+    counted = set(result.score.runs_counted) - set(result.score.runs_not_converged)
     quantities = [
         r.throughput if result.score.metric == "throughput" else r.time_to_target
         for r in result.runs
@@ -155,7 +155,7 @@ def _not_comparable(a: Entry, b: Entry) -> str:
     for entry in (a, b):
         if entry.status != "valid" or entry.score is None:
             return f"{entry.id} is {entry.status}"
-    return ""
+    return "" if a.score else f"the score of {a.id} is zero"
 
 
 def _entry(row: tuple[object, ...]) -> Entry:

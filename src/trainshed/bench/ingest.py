@@ -7,6 +7,7 @@ file that cannot be read is a defect: it is never skipped in silence.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -19,11 +20,15 @@ from typing import Any
 from trainshed.bench.evidence import Defect, RunEvidence
 from trainshed.bench.rules import Rules
 
+MOST_NAMED = 1000
+"""Of missing ranks: a number in a file may be any."""
 THROUGHPUT = re.compile(r"throughput_(\d+)\.json$")
 THROUGHPUT_OFFLINE = re.compile(r"throughput_rank_(\d+)$")
 ACCURACY_SERVER = re.compile(r"accuracy_(\d+)\.json$")
 RESULT_RANK = re.compile(r"result_rank_(\d+)\.json$")
 MLLOG = ":::MLLOG "
+SERVER_FILES = "ais-bench accuracy_<server>.json"
+MLLOG_QUALITY, PATTERN = "MLLOG eval_accuracy", "log pattern"
 MAX_FILE_BYTES = 64 << 20
 
 
@@ -40,13 +45,13 @@ class Ingested:
     place: str = ""
     rank_size: int | None = None
     settings: dict[str, object] = field(default_factory=dict)
-    mllog: list[dict[str, Any]] = field(default_factory=list)
     defects: list[Defect] = field(default_factory=list)
 
-    def throughput(self, single_server: bool) -> float:
-        if single_server and self.servers:
+    def throughput(self, rules: Rules) -> float:
+        """Of all ranks; in single-server mode the mean over servers."""
+        if rules.single_server and self.servers:
             return fmean(sum(ranks.values()) for ranks in self.servers.values())
-        return sum(self.throughputs.values())
+        return sum(self.throughputs.values()) / (rules.nodes if rules.single_server else 1)
 
     def report_lines(self) -> list[str]:
         """The two lines that single-server mode prints."""
@@ -76,13 +81,11 @@ def read_ais_bench(root: Path, found: Ingested, ranks_per_node: int) -> None:
     """The bare-number files of ais-bench, on ModelArts, in single-server mode and offline."""
     for path in _files(root):
         if match := THROUGHPUT.match(path.name):
-            _throughput_file(path, int(match.group(1)), found, ranks_per_node)
+            _throughput_file(path, int(match.group(1)), _server(path, root), found, ranks_per_node)
         elif match := THROUGHPUT_OFFLINE.match(path.name):
             _add(found, int(match.group(1)), _bare_number(path, found), "ais-bench throughput_rank_<r>", path)
         elif match := ACCURACY_SERVER.match(path.name):
-            value = _bare_number(path, found)
-            if value is not None:
-                found.accuracies[int(match.group(1))] = value
+            _accuracy_file(path, int(match.group(1)), found)
         elif path.name == "accuracy.json":
             _set_quality(found, _bare_number(path, found), "ais-bench accuracy.json")
         elif path.name == "ranksize.json":
@@ -93,14 +96,12 @@ def read_ais_bench(root: Path, found: Ingested, ranks_per_node: int) -> None:
         elif path.name == "result.log":
             _result_log(path, found)
     if found.accuracies:
-        _set_quality(
-            found, fmean(found.accuracies.values()), "ais-bench accuracy_<server>.json, mean over servers"
-        )
+        _set_quality(found, fmean(found.accuracies.values()), f"{SERVER_FILES}, mean over servers")
     if found.rank_size is not None and found.throughputs:
-        for rank in range(found.rank_size):
-            if rank not in found.throughputs:
-                text = f"ranksize.json says {found.rank_size} ranks, throughput_{rank}.json is missing"
-                found.defects.append(Defect("rank-missing", str(root), text))
+        missing = (rank for rank in range(found.rank_size) if rank not in found.throughputs)
+        for rank in itertools.islice(missing, MOST_NAMED):
+            text = f"ranksize.json says {found.rank_size} ranks, throughput_{rank}.json is missing"
+            found.defects.append(Defect("rank-missing", str(root), text))
 
 
 def mllog_line(text: str) -> dict[str, Any] | None:
@@ -115,17 +116,31 @@ def mllog_line(text: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "key" in record else None
 
 
-def _throughput_file(path: Path, rank: int, found: Ingested, ranks_per_node: int) -> None:
+def _throughput_file(path: Path, rank: int, server: int | None, found: Ingested, ranks_per_node: int) -> None:
     value = _bare_number(path, found)
     if value is None:
         return
-    if path.parent.name.isdigit():
-        server = int(path.parent.name)
+    if server is None:
+        _add(found, rank, value, "ais-bench throughput_<rank>.json", path)
+    else:
         found.servers.setdefault(server, {})[rank] = value
         rank += server * ranks_per_node
         _add(found, rank, value, "ais-bench <server>/throughput_<n>.json", path)
-    else:
-        _add(found, rank, value, "ais-bench throughput_<rank>.json", path)
+
+
+def _server(path: Path, root: Path) -> int | None:
+    """The server whose number the file's folder has; the run directory itself may be called by a number."""
+    name = path.parent.relative_to(root).name
+    return int(name) if name.isdecimal() else None
+
+
+def _accuracy_file(path: Path, server: int, found: Ingested) -> None:
+    value = _bare_number(path, found)
+    if value is not None:
+        earlier = found.accuracies.setdefault(server, value)
+        if earlier != value:
+            text = f"{path.name} was left twice, with {earlier:g} and {value:g}"
+            found.defects.append(Defect("rank-twice", path.name, text))
 
 
 def _read_set_result(root: Path, found: Ingested) -> None:
@@ -139,7 +154,7 @@ def _read_set_result(root: Path, found: Ingested) -> None:
             for mode, keys in modes.items():
                 for key, values in keys.items():
                     _set_result_value(found, int(match.group(1)), mode, key, values, path)
-        except (ValueError, AttributeError, TypeError, OSError) as error:
+        except (ValueError, AttributeError, TypeError, LookupError, OSError) as error:
             text = f"{path.name} is not a result file of set_result: {error}"
             found.defects.append(Defect("truncated", path.name, text))
 
@@ -163,11 +178,11 @@ def _read_log(path: Path, rank: int, rules: Rules, found: Ingested) -> None:
     with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             if MLLOG in line and (record := mllog_line(line)) is not None:
-                found.mllog.append(record)
-                if record["key"] == "eval_accuracy" and isinstance(record.get("value"), int | float):
-                    found.quality, found.quality_source = float(record["value"]), "MLLOG eval_accuracy"
+                value = record.get("value")
+                if record["key"] == "eval_accuracy" and isinstance(value, int | float):
+                    _log_quality(found, _finite(value, path, found), MLLOG_QUALITY, over=PATTERN)
             for name, pattern in patterns.items():
-                if match := pattern.search(line):
+                if (match := pattern.search(line)) and match.group(1) is not None:
                     _log_value(name, match.group(1), rank, path, found)
 
 
@@ -175,13 +190,11 @@ def _log_value(name: str, text: str, rank: int, path: Path, found: Ingested) -> 
     value = _finite(text, path, found)
     if name == "throughput" and value is not None:
         # The last line of a log counts: scripts print a running figure.
-        if found.throughput_source in ("", "log pattern"):
+        if found.throughput_source in ("", PATTERN):
             found.throughputs[rank] = value
-            found.throughput_source, found.place = "log pattern", "its log"
-    elif name == "quality" and value is not None and (found.quality_source in ("", "log pattern")):
-        found.quality, found.quality_source = value, "log pattern"
-    elif name == "loss":
-        return
+            found.throughput_source, found.place = PATTERN, "its log"
+    elif name == "quality":
+        _log_quality(found, value, PATTERN)
 
 
 def _result_log(path: Path, found: Ingested) -> None:
@@ -200,12 +213,21 @@ def _add(found: Ingested, rank: int, value: float | None, source: str, path: Pat
     if found.throughput_source not in ("", source):
         # The first kind of file found wins; mixing kinds would count a rank twice.
         return
-    found.throughputs[rank] = value
+    earlier = found.throughputs.setdefault(rank, value)
+    if earlier != value:
+        text = f"rank {rank} left its throughput twice, {earlier:g} and, in {path.name}, {value:g}"
+        found.defects.append(Defect("rank-twice", path.name, text))
     found.throughput_source, found.place = source, path.parent.name or str(path.parent)
 
 
 def _set_quality(found: Ingested, value: float | None, source: str) -> None:
     if value is not None and found.quality is None:
+        found.quality, found.quality_source = value, source
+
+
+def _log_quality(found: Ingested, value: float | None, source: str, over: str = "") -> None:
+    """Of logs the last value counts, unless something more trustworthy than `over` said it already."""
+    if value is not None and found.quality_source in ("", source, over):
         found.quality, found.quality_source = value, source
 
 
@@ -225,7 +247,7 @@ def _last_number(path: Path, found: Ingested) -> float | None:
     if not numbers:
         found.defects.append(Defect("truncated", path.name, f"{path.name} holds no number"))
         return None
-    return float(numbers[-1])
+    return _finite(numbers[-1], path, found)
 
 
 def _finite(value: object, path: Path, found: Ingested) -> float | None:

@@ -9,11 +9,12 @@ that did the work; wall clocks only align ranks in pictures. A group of ranks
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 from trainshed.bench import faults, power
 from trainshed.bench.evidence import MeterSession, RankEvidence, RunEvidence
-from trainshed.bench.ingest import Ingested, ingest
+from trainshed.bench.ingest import SERVER_FILES, Ingested, ingest
 from trainshed.bench.result import (
     Evaluation,
     Measured,
@@ -85,8 +86,8 @@ def measure_run(evidence: RunEvidence, rules: Rules, index: int = 1, folder: str
     lead = metered[min(metered)].sessions if metered else []
     evaluations = _evaluations(lead)
     reasons += faults.not_finite_faults(metered)
-    if rules.single_server and metered:
-        servers = [_evaluations(sessions) for sessions in _server_leads(metered)]
+    if rules.single_server:
+        servers = {node: _evaluations(sessions) for node, sessions in _server_leads(metered).items()}
         quality, ttt, epochs, quality_reasons = _server_quality(servers, other, rules)
     else:
         quality, ttt, epochs, quality_reasons = _quality(evaluations, other, rules)
@@ -147,7 +148,7 @@ def _throughput(windows: list[RankWindow], other: Ingested, rules: Rules) -> tup
             Measured(value=total, unit=rules.unit, source="meter; sum of the ranks' own rates"),
         )
     if other.throughputs:
-        value = other.throughput(rules.single_server)
+        value = other.throughput(rules)
         shown = Measured(value=value, unit=rules.unit, source=other.throughput_source)
         return shown, Measured(
             value=sum(other.throughputs.values()), unit=rules.unit, source=other.throughput_source
@@ -217,19 +218,19 @@ def _quality(
     return shown, Measured(value=hit.seconds, unit="s", source=source), epochs, []
 
 
-def _server_leads(metered: dict[int, RankEvidence]) -> list[list[MeterSession]]:
+def _server_leads(metered: dict[int, RankEvidence]) -> dict[int, list[MeterSession]]:
     """The sessions of each node's lowest rank."""
     leads: dict[int, RankEvidence] = {}
     for rank in sorted(metered):
         leads.setdefault(metered[rank].node, metered[rank])
-    return [lead.sessions for _, lead in sorted(leads.items())]
+    return {node: lead.sessions for node, lead in leads.items()}
 
 
 def _server_quality(
-    servers: list[list[Evaluation]], other: Ingested, rules: Rules
+    servers: dict[int, list[Evaluation]], other: Ingested, rules: Rules
 ) -> tuple[Quantity, Quantity, Quantity, list[Reason]]:
     """Every server trained alone: the mean quality, and the time of the slowest; one that misses fails the run."""
-    parts = [_quality(evaluations, other, rules) for evaluations in servers]
+    parts = [_quality(servers.get(n, []), _of_server(other, n, rules), rules) for n in range(rules.nodes)]
     reasons = [
         Reason(code=reason.code, message=f"server {index}: {reason.message}")
         for index, part in enumerate(parts)
@@ -246,10 +247,18 @@ def _server_quality(
         if len(measured) < len(quantities):
             found.append(next(q for q in quantities if not isinstance(q, Measured)))
         else:
-            source = f"meter; {name} of {len(measured)} servers"
+            read = "meter" if all(q.source.startswith("meter") for q in measured) else SERVER_FILES
+            source = f"{read}; {name} of {len(measured)} servers"
             value = join(q.value for q in measured)
             found.append(Measured(value=value, unit=measured[0].unit, source=source))
     return found[0], found[1], found[2], reasons
+
+
+def _of_server(other: Ingested, server: int, rules: Rules) -> Ingested:
+    """What was found outside the meter, with the quality of this server instead of that of all."""
+    if rules.nodes == 1:
+        return other
+    return replace(other, quality=other.accuracies.get(server), quality_source=SERVER_FILES)
 
 
 def _not_reached(best: float, rules: Rules) -> Reason:
@@ -268,7 +277,7 @@ def _evaluations(sessions: list[MeterSession]) -> list[Evaluation]:
     for session in sessions:
         for mark in session.all("quality"):
             value = mark.fields.get("value")
-            if isinstance(value, int | float) and first is not None:
+            if faults.is_finite(value) and first is not None:
                 same = session is sessions[0]
                 seconds = mark.mono - first.mono if same else mark.wall - first.wall
                 epoch = float(mark.fields.get("epoch") or 0)
@@ -296,11 +305,14 @@ def _phases(sessions: list[MeterSession]) -> list[Phase]:
 
 
 def _span(evidence: RunEvidence, metered: dict[int, RankEvidence]) -> tuple[float | None, float | None]:
+    """From the meters' first line to their last; without a meter, from when the ranks ran to the run's end."""
     walls = [w for r in metered.values() for s in r.sessions for _, w in s.clocks]
     if walls:
         return min(walls), max(walls)
-    times = [e["time"] for e in evidence.events if isinstance(e.get("time"), int | float)]
-    return (min(times), max(times)) if times else (None, None)
+    events = [e for e in evidence.events if faults.is_finite(e.get("time"))]
+    running = [e["time"] for e in events if e.get("kind") == "running"]
+    times = [e["time"] for e in events]
+    return (min(running or times), max(times)) if times else (None, None)
 
 
 def _seed(metered: dict[int, RankEvidence]) -> int | None:
@@ -312,6 +324,7 @@ def _seed(metered: dict[int, RankEvidence]) -> int | None:
 
 
 def _settings(sessions: list[MeterSession], other: Ingested) -> dict[str, object]:
+    """What the script said of itself; a number that JSON does not have, such as inf, is kept as a word."""
     found: dict[str, object] = dict(other.settings)
     for session in sessions:
         for mark in session.all("setting"):
@@ -322,7 +335,7 @@ def _settings(sessions: list[MeterSession], other: Ingested) -> dict[str, object
             for key in ("train_samples", "eval_samples"):
                 if isinstance(mark.fields.get(key), int):
                     found[key] = mark.fields[key]
-    return found
+    return {k: str(v) if isinstance(v, float) and not faults.is_finite(v) else v for k, v in found.items()}
 
 
 def _dataset(sessions: list[MeterSession]) -> str:

@@ -1,12 +1,13 @@
 """Device use, power and energy of a run from the agents' samples, each with source and coverage.
 
-Energy is the sum of reading × time to the next reading. A power figure needs at
-least one sample a second and sixty samples; otherwise it says why there is none.
+Energy is the sum of reading × time to the next reading. A power figure needs
+readings of every node: sixty or more, one a second, over the whole run without
+a long silence; otherwise it says why there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -16,117 +17,151 @@ from trainshed.bench.statistics import median
 
 MIN_SAMPLES = 60
 MAX_INTERVAL_SECONDS = 1.25
+# A reading stands in for a few that were lost, and for nothing longer.
+MAX_GAP_SECONDS = 10.0
+MIN_COVERAGE = 0.95
 SOURCES = {"nvidia": "NVML", "gpu": "NVML", "ascend": "npu-smi", "npu": "npu-smi"}
+
+Points = Sequence[tuple[float, float]]
+Span = tuple[float, float]
 
 
 def summarise(
     evidence: RunEvidence, started: float | None, ended: float | None
 ) -> tuple[Quantity, Quantity, Power]:
     """(device use, CPU use, power) between the first and the last mark of the run."""
-    nodes = {n: _within(samples, started, ended) for n, samples in sorted(evidence.metrics.items())}
-    nodes = {n: samples for n, samples in nodes.items() if samples}
-    if not nodes:
-        missing = NotMeasured(not_measured="the agents left no samples of this run")
-        return missing, missing, Power(average=missing, maximum=missing, energy=missing)
-    return (
-        _device_use(evidence, nodes, started, ended),
-        _cpu_use(nodes, started, ended),
-        _power(evidence, nodes, started, ended),
-    )
+    if not evidence.nodes:
+        return _nothing("the agents left no samples of this run")
+    if started is None or ended is None or ended <= started:
+        return _nothing("nothing tells when the run began and ended")
+    span = (started, ended)
+    nodes = {
+        n: [s for s in evidence.metrics.get(n, []) if started <= s.t <= ended] for n in sorted(evidence.nodes)
+    }
+    return _device_use(evidence, nodes, span), _cpu_use(nodes, span), _power(evidence, nodes, span)
 
 
 def series(evidence: RunEvidence, node: int, samples: Sequence[NodeSample]) -> list[tuple[float, float]]:
-    """(time, watts) of a node: the node's own where RAPL or a BMC was read, else its devices' sum."""
+    """(time, watts) of a node: the node's own where RAPL or a BMC was read, else its devices' sum.
+
+    A sample in which one of the devices gave no power is no reading of the node.
+    """
     if evidence.watts.get(node):
-        return evidence.watts[node]
+        return sorted(evidence.watts[node])
+    devices = max((len(s.devices) for s in samples), default=0)
     found = []
     for sample in samples:
         watts = [d.power_watts for d in sample.devices if d.power_watts is not None]
-        if watts:
+        if watts and len(watts) == devices:
             found.append((sample.t, sum(watts)))
-    return found
+    return sorted(found)
 
 
-def energy(points: Sequence[tuple[float, float]]) -> float:
+def energy(points: Points) -> float:
     """Joules: every reading holds until the next one."""
     return sum(watts * (after - t) for (t, watts), (after, _) in pairwise(points))
 
 
-def _power(
-    evidence: RunEvidence, nodes: dict[int, list[NodeSample]], started: float | None, ended: float | None
-) -> Power:
+def _power(evidence: RunEvidence, nodes: Mapping[int, list[NodeSample]], span: Span) -> Power:
     per_node = {
-        n: [p for p in series(evidence, n, samples) if _inside(p[0], started, ended)]
+        n: [p for p in series(evidence, n, samples) if span[0] <= p[0] <= span[1]]
         for n, samples in nodes.items()
     }
-    silent = [n for n, points in per_node.items() if not points]
-    reason = ""
-    if silent:
+    if silent := [n for n, points in per_node.items() if not points]:
         names = ", ".join(map(str, silent))
-        reason = (
-            f"node {names} gave no power reading (its devices give none, and --power named no RAPL or BMC)"
+        return _no_power(
+            f"node {names} gave no power reading during the run, neither of all its devices nor by --power"
         )
-    elif (fewest := min(len(p) for p in per_node.values())) < MIN_SAMPLES:
-        reason = f"{fewest} power samples are too few, {MIN_SAMPLES} are needed"
-    elif (slowest := max(_interval(p) for p in per_node.values())) > MAX_INTERVAL_SECONDS:
-        reason = f"power was sampled every {slowest:.2f} s, at least one sample a second is needed"
-    if reason:
-        missing = NotMeasured(not_measured=reason)
-        return Power(average=missing, maximum=missing, energy=missing)
-    joules = sum(energy(p) for p in per_node.values())
-    seconds = max(p[-1][0] - p[0][0] for p in per_node.values())
+    for n, points in per_node.items():
+        if why := _unfit(points, span):
+            return _no_power(f"node {n}: {why}")
+    joules = {n: energy(p) for n, p in per_node.items()}
+    average = sum(joules[n] / (p[-1][0] - p[0][0]) for n, p in per_node.items())
     highest = sum(max(w for _, w in p) for p in per_node.values())
     readers = {evidence.watts_source.get(n) or _readers(samples) for n, samples in nodes.items()}
-    reader = ", ".join(sorted(readers))
-    source = f"{reader}; {_coverage(nodes, started, ended)}"
+    source = f"{', '.join(sorted(readers))}; {_stated(per_node, span)}"
     return Power(
-        average=Measured(value=joules / seconds, unit="W", source=source),
+        average=Measured(value=average, unit="W", source=source),
         maximum=Measured(value=highest, unit="W", source=source + "; sum of the nodes' highest readings"),
-        energy=Measured(value=joules, unit="J", source=source),
+        energy=Measured(value=sum(joules.values()), unit="J", source=source),
     )
 
 
-def _device_use(
-    evidence: RunEvidence, nodes: dict[int, list[NodeSample]], started: float | None, ended: float | None
-) -> Quantity:
-    found = [
-        d for samples in nodes.values() for s in samples for d in s.devices if d.util_percent is not None
-    ]
-    if not found:
+def _nothing(why: str) -> tuple[Quantity, Quantity, Power]:
+    missing = NotMeasured(not_measured=why)
+    return missing, missing, _no_power(why)
+
+
+def _no_power(why: str) -> Power:
+    missing = NotMeasured(not_measured=why)
+    return Power(average=missing, maximum=missing, energy=missing)
+
+
+def _unfit(points: Points, span: Span) -> str:
+    """Why one node's readings are no measure of its power, or nothing."""
+    if len(points) < MIN_SAMPLES:
+        return f"{len(points)} power samples are too few, {MIN_SAMPLES} are needed"
+    if (interval := _interval(points)) > MAX_INTERVAL_SECONDS:
+        return f"power was sampled every {interval:.2f} s, at least one sample a second is needed"
+    times = [span[0], *(t for t, _ in points), span[1]]
+    if (gap := max(b - a for a, b in pairwise(times))) > MAX_GAP_SECONDS:
+        return f"there is no power reading for {gap:.0f} s, at most {MAX_GAP_SECONDS:g} s may be without"
+    if (covered := _coverage(points, span)) < MIN_COVERAGE:
+        return f"power readings cover {covered:.0%} of the run, {MIN_COVERAGE:.0%} are needed"
+    return ""
+
+
+def _device_use(evidence: RunEvidence, nodes: Mapping[int, list[NodeSample]], span: Span) -> Quantity:
+    found = {
+        n: [(s.t, d.kind, d.util_percent) for s in samples for d in s.devices if d.util_percent is not None]
+        for n, samples in nodes.items()
+    }
+    if not any(found.values()):
         return NotMeasured(not_measured=evidence.devices_not_measured or "the agents saw no accelerator")
-    readers = ", ".join(sorted({SOURCES.get(d.kind, d.kind) for d in found}))
-    use = fmean(d.util_percent for d in found if d.util_percent is not None)
-    return Measured(value=use, unit="%", source=f"{readers}; {_coverage(nodes, started, ended)}")
+    readers = sorted({SOURCES.get(kind, kind) for each in found.values() for _, kind, _ in each})
+    points = {n: [(t, use) for t, _, use in each] for n, each in found.items()}
+    return _mean_use(points, span, ", ".join(readers), "device use")
 
 
-def _cpu_use(nodes: dict[int, list[NodeSample]], started: float | None, ended: float | None) -> Quantity:
-    found = [s.cpu_percent for samples in nodes.values() for s in samples if s.cpu_percent is not None]
-    if not found:
-        return NotMeasured(not_measured="the agents read no CPU use")
-    return Measured(value=fmean(found), unit="%", source=f"agent; {_coverage(nodes, started, ended)}")
+def _cpu_use(nodes: Mapping[int, list[NodeSample]], span: Span) -> Quantity:
+    points = {
+        n: [(s.t, s.cpu_percent) for s in samples if s.cpu_percent is not None]
+        for n, samples in nodes.items()
+    }
+    return _mean_use(points, span, "agent", "CPU use")
 
 
-def _coverage(nodes: dict[int, list[NodeSample]], started: float | None, ended: float | None) -> str:
-    interval = max(_interval([(s.t, 0.0) for s in samples]) for samples in nodes.values())
-    if interval == 0 or started is None or ended is None or ended <= started:
+def _mean_use(per_node: Mapping[int, Points], span: Span, reader: str, what: str) -> Quantity:
+    if silent := [n for n, points in per_node.items() if not points]:
+        return NotMeasured(not_measured=f"node {', '.join(map(str, silent))} left no samples of {what}")
+    use = fmean(value for points in per_node.values() for _, value in points)
+    return Measured(value=use, unit="%", source=f"{reader}; {_stated(per_node, span)}")
+
+
+def _stated(per_node: Mapping[int, Points], span: Span) -> str:
+    """How often and how much of the run was read, on the node where it was least."""
+    interval = max(_interval(points) for points in per_node.values())
+    if interval == 0:
         return "one sample"
-    covered = min(sum(1 for _ in s) * interval for s in nodes.values()) / (ended - started)
-    return f"every {interval:.2g} s, coverage {min(1.0, covered):.0%}"
+    covered = min(_coverage(points, span) for points in per_node.values())
+    return f"every {interval:.2g} s, coverage {covered:.0%}"
 
 
-def _interval(points: Sequence[tuple[float, float]]) -> float:
-    gaps = [b[0] - a[0] for a, b in pairwise(points)]
+def _coverage(points: Points, span: Span) -> float:
+    """The share of the run that readings hold: each until the next, at most twice as long as usual."""
+    usual, times = _interval(points), _times(points)
+    held = usual + sum(min(b - a, 2 * usual) for a, b in pairwise(times))
+    return min(1.0, held / (span[1] - span[0]))
+
+
+def _interval(points: Points) -> float:
+    gaps = [b - a for a, b in pairwise(_times(points))]
     return median(gaps) if gaps else 0.0
 
 
-def _within(samples: list[NodeSample], started: float | None, ended: float | None) -> list[NodeSample]:
-    if started is None or ended is None:
-        return samples
-    return [s for s in samples if _inside(s.t, started, ended)]
-
-
-def _inside(t: float, started: float | None, ended: float | None) -> bool:
-    return started is None or ended is None or started <= t <= ended
+def _times(points: Points) -> list[float]:
+    """When something was read: several devices at one time are one sample."""
+    return sorted({t for t, _ in points})
 
 
 def _readers(samples: list[NodeSample]) -> str:

@@ -7,9 +7,12 @@ the same words. Data only: nothing here reads runs.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+PATTERNS = ("throughput", "quality", "loss")
 
 
 class Model(BaseModel):
@@ -28,12 +31,22 @@ class Target(Model):
 
 
 class DatasetRule(Model):
-    """Which data must have been read; an empty checksum pins nothing."""
+    """Which data must have been read; a name alone pins nothing."""
 
     name: str
     checksum: str = ""
     train_samples: int | None = None
     eval_samples: int | None = None
+
+    @property
+    def pins(self) -> dict[str, str | int]:
+        """What the data are held to besides their name."""
+        found = {
+            "checksum": self.checksum or None,
+            "train_samples": self.train_samples,
+            "eval_samples": self.eval_samples,
+        }
+        return {key: value for key, value in found.items() if value is not None}
 
 
 class ReferencePoint(Model):
@@ -41,6 +54,23 @@ class ReferencePoint(Model):
 
     batch_size: float = Field(gt=0)
     epochs: list[float] = Field(min_length=3)
+
+
+def _usable(patterns: dict[str, str]) -> dict[str, str]:
+    for name, text in patterns.items():
+        if name not in PATTERNS:
+            raise ValueError(f"{name!r} is not read from logs: choose {', '.join(PATTERNS)}")
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            raise ValueError(f"{name}: {text!r} is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"{name}: {text!r} has {groups} groups, one is needed: (…) around the number")
+    return patterns
+
+
+LogPatterns = Annotated[dict[str, str], AfterValidator(_usable)]
+"""Regular expressions with one group for `throughput`, `quality` or `loss`, read from rank logs."""
 
 
 class MllogRule(Model):
@@ -76,8 +106,7 @@ class Rules(Model):
     steady_tolerance: float = Field(default=0.1, gt=0)
     straggler_tolerance: float = Field(default=0.1, gt=0)
     reference_points: list[ReferencePoint] = Field(default_factory=list)
-    log_patterns: dict[str, str] = Field(default_factory=dict)
-    """Regular expressions with one group for `throughput`, `quality` or `loss`, read from rank logs."""
+    log_patterns: LogPatterns = Field(default_factory=dict)
     mllog: MllogRule | None = None
 
     @property

@@ -1,8 +1,8 @@
 """Runs a workload N times through an engine and turns the runs into a result folder.
 
-Each run is noted in the folder before it starts, so that `collect` finds it
-after a crash of this process. Ctrl-C stops the run everywhere and keeps what
-there is. Knows engines only through their interface.
+Each run is noted in the folder before it starts and its job carries a mark, so
+that `collect` finds it after a crash of this process. Ctrl-C stops the run
+everywhere and keeps what there is. Knows engines only through their interface.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainshed.engines._asking import state_of
 from trainshed.engines.base import Engine, Request
 from trainshed.environments import catalog
 from trainshed.errors import TrainshedError
-from trainshed.runs.directory import RunDirectory, home
+from trainshed.runs.directory import RunDirectory, Runs, home
 from trainshed.runs.summary import Summary
 
 POLL_SECONDS = 0.2
@@ -64,12 +64,13 @@ def run(
     folders.begin(target, rules, described, one_device(bench))
     seed = secrets.randbelow(1 << 30) if first_seed is None else first_seed
     for index in range(1, bench.runs + 1):
-        job = workload.job_of(bench, seed + index)
+        mark = folders.begin_run(target)
+        job = workload.job_of(bench, seed + index, mark)
         request = Request(job, emulate=emulate, attached=True, options=options or {})
         began = time.monotonic()
-        started = engine.submit(request)
-        with _stopping(engine, started):
-            folders.add_run(target, started.path)
+        with _stopping(engine, mark):
+            started = engine.submit(request)
+            folders.place_run(target, index, started.path)
             say(f"run {index} of {bench.runs}: {started.id}, seed {seed + index}")
             with Watch(power or {}, started.path):
                 summary = _wait(started)
@@ -94,6 +95,7 @@ def framework_of(bench: Bench) -> str:
 
 def collect(target: Path) -> Result:
     """Measure again what is there, write the reports, seal the folder, remember the result."""
+    _place_begun(target)
     result = folders.collect(target)
     known = history()
     known.add(result, target)
@@ -124,6 +126,25 @@ def one_device(bench: Bench) -> Quantity | None:
     return None
 
 
+def find_run(mark: str) -> RunDirectory | None:
+    """The run whose job carries the mark, if it was ever submitted and is still here."""
+    for run in Runs.default().all():
+        try:
+            if mark in (run.path / "job.yaml").read_text("utf-8"):
+                return run
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def _place_begun(target: Path) -> None:
+    """Find the runs that were begun when this process was killed before it knew where they are."""
+    session = folders.load_session(target)
+    for number, place in enumerate(session.runs, 1):
+        if not place and (run := find_run(session.mark(number))) is not None:
+            folders.place_run(target, number, run.path)
+
+
 def _wait(run: RunDirectory) -> Summary:
     """Until the run has ended; the job's own timeout bounds it."""
     while not (summary := state_of(run)).state.is_final:
@@ -132,7 +153,7 @@ def _wait(run: RunDirectory) -> Summary:
 
 
 @contextmanager
-def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
+def _stopping(engine: Engine, mark: str) -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
@@ -142,10 +163,11 @@ def _stopping(engine: Engine, run: RunDirectory) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         # Ctrl-C stops the run on all its nodes before this process goes.
-        engine.stop(run, "stopped with Ctrl-C")
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not state_of(run).state.is_final:
-            time.sleep(POLL_SECONDS)
+        if (run := find_run(mark)) is not None:
+            engine.stop(run, "stopped with Ctrl-C")
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not state_of(run).state.is_final:
+                time.sleep(POLL_SECONDS)
         raise
     finally:
         for number, handler in former.items():

@@ -52,35 +52,44 @@ def score_runs(rules: Rules, runs: Sequence[RunResult]) -> tuple[Score, list[Rea
     known = [v for v in window.values if v is not None]
     convergence, fault = _convergence(rules, counted)
     reasons += fault
-    interval = mean_interval(known)
-    lonely = NotMeasured(not_measured="one run says nothing about spread")
+    missed = [run.index for run, value in zip(counted, window.values, strict=True) if value is None]
     source = f"{len(counted)} runs" if len(counted) > 1 else "one run"
+    if len(counted) > 2:
+        source = f"olympic mean of {source}" + "".join(f", run {i} counting as the slowest" for i in missed)
     score = Score(
         metric=rules.score,
-        value=Measured(
-            value=window.score, unit=unit, source=f"olympic mean of {source}" if len(known) > 2 else source
-        ),
-        mean=Measured(value=fmean(known), unit=unit, source=f"mean of {source}"),
-        standard_deviation=Measured(value=stdev(known), unit=unit, source=source)
-        if len(known) > 1
-        else lonely,
-        spread=Measured(
-            value=(max(known) - min(known)) / fmean(known), unit="1", source=f"(max − min)/mean of {source}"
-        )
-        if len(known) > 1
-        else lonely,
-        confidence_low=Measured(value=max(0.0, interval.low), unit=unit, source="95 % interval of the mean")
-        if interval
-        else lonely,
-        confidence_high=Measured(value=interval.high, unit=unit, source="95 % interval of the mean")
-        if interval
-        else lonely,
+        value=Measured(value=window.score, unit=unit, source=source),
+        **_spread(known, unit, f"{len(known)} of {len(counted)} runs" if missed else f"{len(known)} runs"),
         runs_counted=[r.index for r in counted],
         runs_not_converged=not_converged,
         quality=_quality(counted),
         convergence=convergence,
     )
     return score, reasons
+
+
+def _spread(known: Sequence[float], unit: str, runs: str) -> dict[str, Quantity]:
+    """Mean, deviation, spread and interval of the runs that have a value."""
+    mean, interval = fmean(known), mean_interval(known)
+    if interval is None:
+        lonely = NotMeasured(not_measured="one run says nothing about spread")
+        names = ("standard_deviation", "spread", "confidence_low", "confidence_high")
+        one = Measured(value=mean, unit=unit, source="mean of one run")
+        return {"mean": one, **dict.fromkeys(names, lonely)}
+    low, high = max(0.0, interval.low), interval.high
+    of_mean = f"95 % interval of the mean of {runs}"
+    spread: Quantity = NotMeasured(not_measured="the mean of all runs is zero")
+    if mean:
+        spread = Measured(
+            value=(max(known) - min(known)) / mean, unit="1", source=f"(max − min)/mean of {runs}"
+        )
+    return {
+        "mean": Measured(value=mean, unit=unit, source=f"mean of {runs}"),
+        "standard_deviation": Measured(value=stdev(known), unit=unit, source=runs),
+        "spread": spread,
+        "confidence_low": Measured(value=low, unit=unit, source=of_mean),
+        "confidence_high": Measured(value=high, unit=unit, source=of_mean),
+    }
 
 
 def choose_window(values: Sequence[float | None], n: int, higher_is_better: bool) -> Windowed | None:
@@ -107,17 +116,25 @@ def window_score(values: Sequence[float | None], higher_is_better: bool) -> floa
 
 
 def scaling_efficiency(rules: Rules, score: Score, one_device: Quantity | None) -> Quantity:
-    """Throughput against that of one device times the number of devices."""
-    base = number(one_device) if one_device is not None else None
+    """Throughput against that of one device times the number of devices.
+
+    The one device's figure is of another result, which is named; it cannot be measured again here.
+    """
     value = number(score.value)
     if rules.score != "throughput":
         return NotMeasured(not_measured="the score is a time, not a throughput")
-    if base is None or base <= 0:
+    if not isinstance(one_device, Measured) or one_device.value <= 0:
         return NotMeasured(not_measured="no result of one device was given to compare with")
+    if one_device.unit != rules.unit:
+        text = f"the result of one device is in {one_device.unit}, this one in {rules.unit}"
+        return NotMeasured(not_measured=text)
     if value is None:
         return NotMeasured(not_measured="there is no throughput to compare")
+    base = f"{one_device.value:g} {one_device.unit} of one device, given by {one_device.source}"
     return Measured(
-        value=value / (base * rules.ranks), unit="1", source=f"{rules.ranks} ranks against one device"
+        value=value / (one_device.value * rules.ranks),
+        unit="1",
+        source=f"{rules.ranks} ranks against {base}",
     )
 
 
@@ -168,12 +185,14 @@ def _seed_reasons(runs: Sequence[RunResult]) -> list[Reason]:
 def _convergence(rules: Rules, runs: Sequence[RunResult]) -> tuple[str, list[Reason]]:
     if not rules.reference_points:
         return "", []
-    epochs = [e for r in runs if (e := number(r.epochs_to_target)) is not None]
+    # A run that missed the target is the slowest, and dropped as such.
+    epochs = [math.inf if _only_missed(r) else number(r.epochs_to_target) for r in runs]
+    known = [e for e in epochs if e is not None]
     batch = next((r.settings.get("global_batch_size") for r in runs), None)
-    if not epochs or not isinstance(batch, int | float):
+    if len(known) < len(epochs) or not isinstance(batch, int | float):
         text = "the reference convergence points need epochs to target and the setting global_batch_size"
         return text, [Reason(code="convergence-unknown", message=text)]
-    verdict = judge_convergence(rules.reference_points, float(batch), epochs)
+    verdict = judge_convergence(rules.reference_points, float(batch), known)
     fault = [] if verdict.allowed else [Reason(code="converges-too-fast", message=verdict.message)]
     return verdict.message, fault
 

@@ -81,10 +81,11 @@ for _ in range(options.epochs):
         random.Random(options.seed + rank).shuffle(train)
         mine = train[: len(train) // ranks]
         for at in range(0, len(mine), 20):
-            for x, y, side in mine[at : at + 20]:
+            batch = mine[at : at + 20]
+            for x, y, side in batch:
                 wrong = side - 1 / (1 + math.exp(-(a * x + b * y + c)))
                 a, b, c = a + wrong * x, b + wrong * y, c + wrong
-            meter.step(samples=20)
+            meter.step(samples=len(batch))
     with meter.evaluation():
         accuracy = sum((a * x + b * y + c > 0) == bool(side) for x, y, side in val) / len(val)
     meter.quality("accuracy", accuracy)

@@ -25,10 +25,10 @@ COMMAND_SECONDS = 5.0
 RAPL = Path("/sys/class/powercap")
 # "Instantaneous power reading: 212 Watts", "PowerConsumedWatts": 212, "212.5 W", or just "212"
 WATTS = (
-    re.compile(r"instantaneous power reading:\s*([\d.]+)", re.I),
-    re.compile(r'"PowerConsumedWatts"\s*:\s*([\d.]+)'),
-    re.compile(r"([\d.]+)\s*(?:W|Watts)\b", re.I),
-    re.compile(r"^\s*([\d.]+)\s*$"),
+    re.compile(r"instantaneous power reading:\s*(\d+(?:\.\d+)?)", re.I),
+    re.compile(r'"PowerConsumedWatts"\s*:\s*(\d+(?:\.\d+)?)'),
+    re.compile(r"(\d+(?:\.\d+)?)\s*(?:W|Watts)\b", re.I),
+    re.compile(r"^\s*(\d+(?:\.\d+)?)\s*$"),
 )
 
 Reader = Callable[[], float | None]
@@ -74,6 +74,10 @@ def parse_sources(items: list[str]) -> dict[int, str]:
         node, equals, text = item.partition("=")
         if not equals or not node.isdigit() or not text.strip():
             raise UsageError(f"--power {item}", "write NODE=rapl or NODE=COMMAND")
+        try:
+            shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"--power {item}: {error}", "close what was opened") from None
         found[int(node)] = text.strip()
     return found
 
@@ -108,19 +112,20 @@ def rapl_reader(root: Path) -> Reader:
 
     def read() -> float | None:
         now, energy = time.monotonic(), {}
-        for package in root.glob("*-rapl:[0-9]*"):
-            if package.name.count(":") == 1:
-                try:
-                    energy[package.name] = int((package / "energy_uj").read_text())
-                except (OSError, ValueError):
-                    continue
+        for zone in root.glob("*-rapl:[0-9]*"):
+            try:
+                # Other zones (cores, psys) are parts of packages or contain them.
+                if zone.name.count(":") == 1 and (zone / "name").read_text().startswith("package"):
+                    energy[zone.name] = int((zone / "energy_uj").read_text())
+            except (OSError, ValueError):
+                continue
         before = last.pop() if last else None
         last.append((now, energy))
-        if before is None or not energy:
+        if before is None or not energy or energy.keys() != before[1].keys():
             return None
         joules = 0.0
         for name, value in energy.items():
-            spent = value - before[1].get(name, value)
+            spent = value - before[1][name]
             if spent < 0:  # the counter began again at zero
                 spent += int((root / name / "max_energy_range_uj").read_text())
             joules += spent / 1e6

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from trainshed.bench.evidence import MeterSession, RankEvidence
 from trainshed.bench.result import SteadyState
@@ -99,7 +100,10 @@ def find_stragglers(windows: Sequence[RankWindow], tolerance: float) -> list[int
 
 
 def steady_state(windows: Sequence[RankWindow], tolerance: float) -> SteadyState | None:
-    """Whether the slowest rank kept its rate: equal segments compared, and the trend from first to last."""
+    """Whether the slowest rank kept its rate: equal segments compared, and the trend from first to last.
+
+    None where there is too little to compare, or no sample at all.
+    """
     if not windows:
         return None
     window = max(windows, key=lambda w: w.seconds)
@@ -110,7 +114,9 @@ def steady_state(windows: Sequence[RankWindow], tolerance: float) -> SteadyState
         part = window.marks[round(i * size) : round((i + 1) * size)]
         rates.append(sum(s for _, s in part) / max(part[-1][0] - previous, 1e-9))
         previous = part[-1][0]
-    middle = median(rates)
+    middle = median(rates) or fmean(rates)
+    if middle == 0:
+        return None
     deviation = max(abs(r - middle) for r in rates) / middle
     trend = (rates[-1] - rates[0]) / middle
     return SteadyState(
@@ -121,17 +127,21 @@ def steady_state(windows: Sequence[RankWindow], tolerance: float) -> SteadyState
     )
 
 
-def _evaluation_pauses(session: MeterSession, begin: float, end: float) -> list[tuple[float, float]]:
-    pauses, opened = [], None
+def evaluation_spans(session: MeterSession) -> list[tuple[float, float]]:
+    """From the start to the stop of each evaluation, by the rank's monotonic clock."""
+    spans, opened = [], None
     for mark in session.marks:
         if mark.event == "eval_start" and opened is None:
             opened = mark.mono
         elif mark.event == "eval_stop" and opened is not None:
-            low, high = max(opened, begin), min(mark.mono, end)
-            if high > low:
-                pauses.append((low, high))
+            spans.append((opened, mark.mono))
             opened = None
-    return pauses
+    return spans
+
+
+def _evaluation_pauses(session: MeterSession, begin: float, end: float) -> list[tuple[float, float]]:
+    within = [(max(low, begin), min(high, end)) for low, high in evaluation_spans(session)]
+    return [(low, high) for low, high in within if high > low]
 
 
 def _overlap(pauses: list[tuple[float, float]], low: float, high: float) -> float:

@@ -8,7 +8,10 @@ running them is the runner's work.
 
 from __future__ import annotations
 
+import errno
 import re
+import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +20,15 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from trainshed.bench.rules import DatasetRule, MllogRule, Model, ReferencePoint, Rules, Target
+from trainshed.bench.rules import DatasetRule, LogPatterns, MllogRule, Model, ReferencePoint, Rules, Target
 from trainshed.contracts.site.common.trainshed_meter import dataset_checksum
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
 from trainshed.spec.job import JobSpec, Resources
 from trainshed.spec.load import load_job
 
 MAKER_SECONDS = 1800
-NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
+MARK = "BENCH_RUN_MARK"
+NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}\Z")
 
 
 class Dataset(Model):
@@ -78,7 +82,7 @@ class Workload(Model):
     model: str
     sample: str = "samples"
     mllog: MllogRule | None = None
-    log_patterns: dict[str, str] = Field(default_factory=dict)
+    log_patterns: LogPatterns = Field(default_factory=dict)
     implementations: dict[str, Implementation] = Field(min_length=1)
     scales: dict[str, Scale] = Field(min_length=1)
 
@@ -192,8 +196,8 @@ def rules_of(bench: Bench) -> Rules:
     )
 
 
-def job_of(bench: Bench, seed: int) -> JobSpec:
-    """The job of one run: the implementation with the scale's parameters, the data and a seed."""
+def job_of(bench: Bench, seed: int, mark: str = "") -> JobSpec:
+    """The job of one run: the implementation with the scale's parameters, the data, a seed and its mark."""
     scale, code = bench.scale, bench.implementation
     parameters = {**code.parameters, **scale.parameters, "seed": seed}
     if scale.target is not None:
@@ -209,7 +213,7 @@ def job_of(bench: Bench, seed: int) -> JobSpec:
         "outputs": [{"name": "out"}],
         "resources": resources,
         "timeout": scale.timeout,
-        "env": code.env,
+        "env": {**code.env, **({MARK: mark} if mark else {})},
         "mode": "single_server" if bench.single_server else "distributed",
     }
     if code.environment:
@@ -229,20 +233,36 @@ def prepare_data(bench: Bench) -> None:
                 f"the data set {dataset.name} is not in {folder}",
                 "put it there, or say where it is with --data",
             )
-        maker = Path(bench.folder, dataset.maker)
-        done = subprocess.run(
-            [sys.executable, str(maker), str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=MAKER_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            words = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise TrainshedError(f"{maker} failed: {' '.join(words)}", "run it by hand to see all it says")
+        _make_data(Path(bench.folder, dataset.maker), folder)
     if dataset.checksum and (found := dataset_checksum(str(folder))) != dataset.checksum:
         text = f"{folder} has checksum {found}, the workload asks for {dataset.checksum}"
         raise UsageError(text, "remove the folder to have it made again", code="dataset-wrong")
+
+
+def _make_data(maker: Path, folder: Path) -> None:
+    """Have the data made beside the folder: they take its place only when they are whole."""
+    part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _run_maker(maker, part)
+        part.rename(folder)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:  # another process has made the same data meanwhile
+            raise TrainshedError(f"{maker}: {error}", "it has to make the folder it is given") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _run_maker(maker: Path, folder: Path) -> None:
+    by_hand = "run it by hand to see all it says"
+    command = [sys.executable, str(maker), str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MAKER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise TrainshedError(f"{maker} did not end within {MAKER_SECONDS} s", by_hand) from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise TrainshedError(f"{maker} failed: {' '.join(words)}", by_hand)
 
 
 def _resources(shape: str) -> Resources:

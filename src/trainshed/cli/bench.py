@@ -108,7 +108,9 @@ def check(folder: ResultFolder, as_json: Json = False) -> None:
         for finding in checked.findings:
             print(f"{finding.code}: {finding.message}")
         if checked.ok:
-            print(f"{folder} holds: every file, number and rule was checked")
+            print(
+                f"{folder} holds: every number, rule and file was checked, report.html by its checksum only"
+            )
     if not checked.ok:
         raise typer.Exit(1)
 
@@ -259,6 +261,8 @@ def _given(path: Path | None) -> dict[str, str]:
         return {}
     try:
         value = json.loads(path.read_text("utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("holds no object")
     except (OSError, ValueError) as error:
         raise UsageError(f"--system {path}: {error}", "give a JSON file with fields of system.json") from None
     return {str(k): str(v) for k, v in value.items() if not isinstance(v, dict)}

@@ -87,9 +87,11 @@ def test_after_a_sigkill_collect_tells_what_there_is(workload: Path, tmp_path: P
     child = subprocess.Popen(
         [*TRAINSHED, "run", str(workload), "-j", "1x1", "--seed", "100", "--out", str(result)]
     )
-    until(lambda: second_run_trains(result), "the second run")
-    child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    try:
+        until(lambda: second_run_trains(result), "the second run")
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
     second = Path(load_session(result).runs[1])
     until(lambda: not ranks_of(second), "the end of the killed benchmark's ranks")
     collected = subprocess.run(
@@ -107,8 +109,10 @@ def test_ctrl_c_stops_the_run_everywhere_and_says_how_to_go_on(workload: Path, t
     result = tmp_path / "result"
     command = [*TRAINSHED, "run", str(workload), "-j", "2x1", "--seed", "100", "--out", str(result)]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    until(lambda: second_run_trains(result), "the second run")
-    child.send_signal(signal.SIGINT)
+    try:
+        until(lambda: second_run_trains(result), "the second run")
+    finally:
+        child.send_signal(signal.SIGINT)
     _, words = child.communicate(timeout=LIMIT_SECONDS)
     assert child.returncode == 130
     assert f"trainshed bench collect {result}" in words

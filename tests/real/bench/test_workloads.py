@@ -21,7 +21,6 @@ from trainshed.bench.check import check
 from trainshed.bench.folder import load_session
 from trainshed.bench.result import number
 from trainshed.environments import catalog
-from trainshed.errors import TrainshedError
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.real]
 ROOT = Path(__file__).parents[3]
@@ -66,7 +65,7 @@ def follow(child: subprocess.Popen[bytes], result: Path) -> tuple[dict[int, floa
     deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         running = child.poll() is None
-        if log is None and (result / "session.json").exists() and (runs := load_session(result).runs):
+        if log is None and (result / "session.json").exists() and any(runs := load_session(result).runs):
             log = Path(runs[0]) / "node-0/rank-0.log"
         if stream is None and log is not None and log.exists():
             stream = log.open()
@@ -90,10 +89,7 @@ def follow(child: subprocess.Popen[bytes], result: Path) -> tuple[dict[int, floa
 def test_reported_throughput_is_within_one_percent_of_an_outside_clock(
     name: str, framework: str, tmp_path: Path
 ) -> None:
-    try:
-        catalog.resolve(framework)
-    except TrainshedError as error:
-        pytest.skip(str(error))
+    catalog.resolve(framework)  # it says how to make it
     workload = logging_every_step(ROOT / "workloads" / name, tmp_path / "workload", framework)
     result = tmp_path / "result"
     env = {
@@ -117,6 +113,7 @@ def test_reported_throughput_is_within_one_percent_of_an_outside_clock(
         os.setpriority(os.PRIO_PROCESS, 0, -15)  # the harness must not be late where it shares the processor
         steps, epochs = follow(child, result)
     finally:
+        child.kill()
         os.setpriority(os.PRIO_PROCESS, 0, before)
     checked = check(result)
     assert checked.findings == [] and checked.result is not None

@@ -30,7 +30,7 @@ def main() -> None:
     with meter.phase("dataload"):
         train, val = dataset(options, "train", rank, ranks), dataset(options, "val", rank, ranks)
         checksum = dataset_checksum(str(options.data)) if options.checksum else "sha256:not-calculated"
-        meter.dataset(options.data.name, checksum, train.count, val.count)
+        meter.dataset(options.dataset or options.data.name, checksum, train.count, val.count)
     steps = train.count // (options.batch * ranks)
     total = min(steps * options.epochs, options.steps or steps * options.epochs)
     with meter.phase("prepare"):
@@ -74,6 +74,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dataset", default="", help="what the data are called; else as their folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", default="Ascend" if os.path.exists("/dev/davinci_manager") else "CPU")
     parser.add_argument("--layers", type=int, default=24)
@@ -122,8 +123,8 @@ class Packed:
 
     def parts(self):
         mine, size = self.rows[self.rank :: self.ranks], self.options.batch
-        for at in range(0, len(mine) - size + 1, size):
-            yield mine[at : at + size]
+        for at in range(0, len(mine), size):
+            yield filled(mine[at : at + size], size)
 
 
 class Records:
@@ -134,10 +135,11 @@ class Records:
 
         files = sorted(str(p) for p in folder.glob("*.mindrecord"))
         shard = {"num_shards": ranks, "shard_id": rank} if ranks > 1 else {}
-        data = ds.MindDataset(files, columns_list=["input_ids"], shuffle=folder.name == "train", **shard)
-        self.count = data.get_dataset_size() * ranks
-        self.length = options.length
-        self.data = data.batch(options.batch, drop_remainder=True)
+        train = folder.name == "train"
+        data = ds.MindDataset(files, columns_list=["input_ids"], shuffle=train, **shard)
+        self.count = ds.MindDataset(files, columns_list=["input_ids"]).get_dataset_size()
+        self.length, self.size = options.length, options.batch
+        self.data = data.batch(options.batch, drop_remainder=train)
 
     def batches(self, _epoch: int, steps: int):
         for done, rows in enumerate(self.parts(), 1):
@@ -147,7 +149,12 @@ class Records:
 
     def parts(self):
         for (rows,) in self.data.create_tuple_iterator(num_epochs=1, output_numpy=True):
-            yield rows[:, : self.length].astype(np.int32)
+            yield filled(rows[:, : self.length].astype(np.int32), self.size)
+
+
+def filled(rows: np.ndarray, size: int) -> np.ndarray:
+    """A batch in its full size, for the graph is compiled once: rows of nothing, in which no word is hidden."""
+    return np.pad(rows, ((0, size - len(rows)), (0, 0)), constant_values=PAD)
 
 
 def dataset(options: argparse.Namespace, part: str, rank: int, ranks: int):

@@ -25,7 +25,12 @@ def main() -> None:
     torch.manual_seed(options.seed)
     with meter.phase("dataload"):
         train, val = read(options.data, "train"), read(options.data, "t10k")
-        meter.dataset(options.data.name, dataset_checksum(str(options.data)), len(train[1]), len(val[1]))
+        meter.dataset(
+            options.dataset or options.data.name,
+            dataset_checksum(str(options.data)),
+            len(train[1]),
+            len(val[1]),
+        )
     steps = len(train[1]) // (options.batch * ranks)
     total = steps * options.epochs
     with meter.phase("prepare"):
@@ -67,6 +72,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dataset", default="", help="what the data are called; else as their folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=64, help="pictures a rank takes in one step")

@@ -29,7 +29,7 @@ def main() -> None:
         train = dataset(options, "train", rank, ranks)
         val = dataset(options, "val", rank, ranks)
         checksum = dataset_checksum(str(options.data)) if options.checksum else "sha256:not-calculated"
-        meter.dataset(options.data.name, checksum, train.count, val.count)
+        meter.dataset(options.dataset or options.data.name, checksum, train.count, val.count)
     steps = train.count * options.repeat // (options.batch * ranks)
     total = steps * options.epochs
     with meter.phase("prepare"):
@@ -71,6 +71,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dataset", default="", help="what the data are called; else as their folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", default="Ascend" if os.path.exists("/dev/davinci_manager") else "CPU")
     parser.add_argument("--epochs", type=int, default=90)
@@ -154,7 +155,7 @@ class Folders:
         work = [*first, vision.Normalize(mean, deviation), vision.HWC2CHW()]
         data = data.map(work, "image", num_parallel_workers=options.workers)
         data = data.map(lambda label: label.astype(np.int32), "label")
-        self.count = data.get_dataset_size() * ranks
+        self.count = ds.ImageFolderDataset(str(folder), decode=False).get_dataset_size()
         self.data = data.batch(options.batch, drop_remainder=train)
         self.size = options.batch
 

@@ -25,7 +25,7 @@ def main() -> None:
     with meter.phase("dataload"):
         train, val = dataset(options, "train"), dataset(options, "val")
         checksum = dataset_checksum(str(options.data)) if options.checksum else "sha256:not-calculated"
-        meter.dataset(options.data.name, checksum, len(train), len(val))
+        meter.dataset(options.dataset or options.data.name, checksum, len(train), len(val))
     steps = len(train) * options.repeat // (options.batch * ranks)
     total = steps * options.epochs
     with meter.phase("prepare"):
@@ -70,6 +70,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dataset", default="", help="what the data are called; else as their folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--epochs", type=int, default=90)
     parser.add_argument("--batch", type=int, default=256, help="pictures a rank takes in one step")
