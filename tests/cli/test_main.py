@@ -79,6 +79,16 @@ def test_an_unknown_engine_lists_those_that_exist(shed: Shed) -> None:
     assert done.returncode == 2 and "choose one of" in done.stderr and "local" in done.stderr
 
 
+def test_a_home_that_cannot_be_written_is_one_line(shed: Shed) -> None:
+    (shed.home / "runs").write_text("")
+    job = shed.job(command="true")
+    done = shed.cli("submit", job)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.fullmatch(r"error: submit: \S+/runs/job-\S+: Not a directory\n", done.stderr)
+    told = json.loads(shed.cli("submit", job, "--json").stdout)["error"]
+    assert told["message"].endswith("Not a directory")
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):

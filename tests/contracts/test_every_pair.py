@@ -10,7 +10,7 @@ import pytest
 
 from contracts.made import env_of, files_of, made, node_env, ranks, site
 from trainshed import axes
-from trainshed.plan.model import Plan
+from trainshed.plan.model import Plan, expanded
 from trainshed.plan.render import render
 
 pytestmark = [pytest.mark.contracts]
@@ -156,7 +156,8 @@ def test_single_server_worlds_know_nothing_of_one_another(launcher: str, contrac
         assert mine <= {"0", "1", None}
         for process in node.processes:
             # Trainshed's own, and SSH between all nodes, reach further than a world.
-            told = {k: v for k, v in {**node.env, **process.env}.items() if not k.startswith("TRAINSHED_")}
+            every = expanded({**planned.env, **node.env, **process.env})
+            told = {name: value for name, value in every.items() if not name.startswith("TRAINSHED_")}
             assert not [name for name, value in told.items() if other.address in value]
 
 

@@ -327,3 +327,10 @@ def test_the_scheduler_sees_what_a_rank_sees_but_is_not_the_one_that_fetches(con
     env = env_of(planned, scheduler)
     assert scheduler.name == "scheduler" and env["MS_ROLE"] == "MS_SCHED"
     assert env["RANK_TABLE_FILE"] and env["DEVICE_ID"] == "1"
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", ["a/b", "a\nb", "-x", "x" * 65])
+def test_a_job_id_that_can_be_no_name_is_refused_by_its_field(contract: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=r"options\.job_id is "):
+        made(contract, options={"job_id": wrong})

@@ -33,9 +33,13 @@ def test_an_unknown_name_lists_all_known_ones(envs: Path) -> None:
 
 
 def test_a_name_cannot_reach_outside_the_folder_of_environments(envs: Path) -> None:
-    for name in ("../x", "..", "a/../../b"):
+    envs.mkdir(exist_ok=True)
+    outside = envs.parent / "x"
+    venv.create(outside, with_pip=False)
+    for name in ("../x", "..", "a/../../x", str(outside)):
         with pytest.raises(NotFoundError):
             environments.remove(name)
+    assert (outside / "pyvenv.cfg").exists()
 
 
 def test_any_virtual_environment_can_be_given_by_its_path(tmp_path: Path) -> None:

@@ -112,6 +112,15 @@ def test_a_file_where_a_folder_must_be_is_one_clear_error(tiny: Recipe, envs: Pa
         environments.create("tiny")
 
 
+def test_a_folder_of_environments_that_cannot_be_made_is_one_clear_error(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRAINSHED_ENVS", str(tmp_path / "file/envs"))
+    with pytest.raises(TrainshedError, match=r"'tiny' could not be made: .*Not a directory"):
+        environments.create("tiny")
+
+
 def test_two_makers_at_once_make_it_once(tiny: Recipe, envs: Path) -> None:
     context = multiprocessing.get_context("fork")
     makers = [context.Process(target=environments.create, args=("tiny",)) for _ in range(2)]
@@ -125,7 +134,9 @@ def test_two_makers_at_once_make_it_once(tiny: Recipe, envs: Path) -> None:
 
 
 def test_a_killed_maker_blocks_nobody(tiny: Recipe, envs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = dataclasses.replace(tiny, check="import time; time.sleep(2)")
+    go = envs.parent / "go"
+    wait = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    slow = dataclasses.replace(tiny, check=wait)
     monkeypatch.setitem(recipes._BY_NAME, "tiny", slow)
     maker = multiprocessing.get_context("fork").Process(target=environments.create, args=("tiny",))
     maker.start()
@@ -135,6 +146,7 @@ def test_a_killed_maker_blocks_nobody(tiny: Recipe, envs: Path, monkeypatch: pyt
     maker.join(10)
     assert {row.name: row.state for row in environments.listing()}["tiny"] == "broken"
 
+    go.touch()
     environments.create("tiny")
     assert {row.name: row.state for row in environments.listing()}["tiny"] == "ready"
 

@@ -12,7 +12,14 @@ from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind
 
 
-def made(launcher: str, nodes: int = 2, devices: int = 2, isolated: bool = True, **fields: Any) -> Plan:
+def made(
+    launcher: str,
+    nodes: int = 2,
+    devices: int = 2,
+    isolated: bool = True,
+    keys: tuple[str, ...] = (),
+    **fields: Any,
+) -> Plan:
     """The plan of a small job on nodes 127.64.0.1, 127.64.0.2, … with ports from 11001 and 11101 on."""
     program = {} if "command" in fields else {"entry": "train.py"}
     resources = {"nodes": nodes, "devices": devices, "kind": fields.pop("kind", "cpu")}
@@ -27,6 +34,7 @@ def made(launcher: str, nodes: int = 2, devices: int = 2, isolated: bool = True,
         scratch="/scratch",
         library="/site",
         isolated=isolated,
+        keys=keys,
     )
     job = JobSpec.model_validate(spec)
     return plan(job, Topology.of(DeviceKind(resources["kind"]), hosts), site, "run-1")

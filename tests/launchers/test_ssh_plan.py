@@ -49,9 +49,12 @@ def test_nodes_of_a_job_with_ssh_have_names_a_host_file_and_programs() -> None:
 
 def test_what_differs_between_nodes_is_named_so_that_it_is_not_carried_over() -> None:
     secrets = {"TOKEN": {"env": "TOKEN"}}
-    planned = made("horovod", command="horovodrun -np 4 python t.py", isolated=False, secrets=secrets)
+    keys = ("AWS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN")
+    planned = made(
+        "horovod", command="horovodrun -np 4 python t.py", isolated=False, keys=keys, secrets=secrets
+    )
     names = planned.env["TRAINSHED_NODE_VARIABLES"].split(",")
-    own = {"TRAINSHED_NODE", "TRAINSHED_NODE_ADDRESS", "HOSTNAME", "TRAINSHED_METRICS_DIR", "TOKEN"}
+    own = {"TRAINSHED_NODE", "TRAINSHED_NODE_ADDRESS", "HOSTNAME", "TRAINSHED_METRICS_DIR", "TOKEN", *keys}
     assert own <= set(names)
     assert not {"PATH", "HOME", "TRAINSHED_RUN_ID"} & set(names)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import Shed
+from trainshed.engines.base import resolve_secrets
 from trainshed.errors import UsageError
 from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind, Mode
@@ -98,7 +99,11 @@ def test_an_entry_that_leads_out_of_the_code_by_a_link_is_refused(tmp_path: Path
     assert "leads outside the code folder" in mistakes(tmp_path, "name: a\ncode: .\nentry: link.py")[0]
 
 
-@pytest.mark.parametrize("text", ["- a\n- b\n", "name: [", "just words"])
+@pytest.mark.parametrize(
+    "text",
+    ["- a\n- b\n", "name: [", "just words", "name: 2024-13-45", f"priority: {'9' * 5000}", "[" * 5000],
+    ids=["list", "open", "words", "date", "digits", "deep"],
+)
 def test_a_file_that_is_no_job_is_one_clear_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_job(write(tmp_path, text))
@@ -151,3 +156,31 @@ def test_bad_jobs_end_with_2_and_leave_nothing_behind(shed: Shed, name: str) -> 
         assert words in done.stderr and "Traceback" not in done.stderr
     assert not [path for path in shed.home.rglob("*") if path.is_file()]
     assert not list((shed.home / "runs").glob("*")) if (shed.home / "runs").exists() else True
+
+
+@pytest.mark.parametrize("field", ["code", "log_url"])
+def test_a_path_below_nobodys_home_is_one_clear_error(tmp_path: Path, field: str) -> None:
+    with pytest.raises(UsageError, match="'~nosuchuser/x' is no path"):
+        load_job(write(tmp_path, f"name: a\ncommand: ls\n{field}: ~nosuchuser/x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (f"timeout: {'9' * 400}", "timeout"),
+        (f"timeout: -{'9' * 400}", "timeout"),
+        (f"resources: {{memory: {'9' * 400}}}", "resources.memory"),
+        (f"resources: {{memory: {'9' * 400}T}}", "resources.memory"),
+    ],
+)
+def test_numbers_beyond_measure_are_mistakes_like_any_other(tmp_path: Path, text: str, field: str) -> None:
+    assert mistakes(tmp_path, f"name: a\ncommand: ls\n{text}")[0].startswith(f"{field} is ")
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/key", "raw"])
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "raw").write_bytes(b"\xff\xfe\x00")
+    path = name if name.startswith("~") else tmp_path / name
+    job = load_job({"name": "a", "command": "ls", "secrets": {"KEY": {"file": str(path)}}})
+    with pytest.raises(UsageError, match=r"secrets\.KEY"):
+        resolve_secrets(job)

@@ -64,6 +64,10 @@ def _main(argv: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _tell(TrainshedError(f"{argv[0]}: {where}{error.strerror or error}"), as_json="--json" in argv)
+        return 1
 
 
 def _dispatch(argv: list[str]) -> int:

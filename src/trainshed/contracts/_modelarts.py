@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from trainshed.contracts import _tables
 from trainshed.contracts.base import Contract, choice
+from trainshed.errors import UsageError
 from trainshed.plan.model import FilePlan
 from trainshed.plan.ranktables import Form, write
 from trainshed.plan.ranktables.pods import FILE_NAME
@@ -21,6 +23,7 @@ OPTIONS = {
     "rank_table": "file (version 1.0, the default) or folder (by pods): what RANK_TABLE_FILE of a rank is",
     "job_id": "the platform's own id of the job, if it has one already",
 }
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class ModelArts(Contract):
@@ -29,6 +32,13 @@ class ModelArts(Contract):
     site = ("modelarts",)
     root = ""
     """The folder that holds user-job-dir and workspace."""
+
+    def check(self, view: View) -> None:
+        known = str(view.job.options.get("job_id") or "")
+        if known and not _JOB_ID.fullmatch(known):
+            raise UsageError(
+                f"options.job_id is {known!r}", "it becomes part of names: use letters, digits, dot, _ and -"
+            )
 
     def pod(self, view: View, node: Node) -> str:
         raise NotImplementedError

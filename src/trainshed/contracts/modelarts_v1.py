@@ -44,7 +44,7 @@ class ModelArtsV1(ModelArts):
         )
 
     def job_id(self, view: View) -> str:
-        return str(view.job.options.get("job_id", f"job{digest(view)[:8]}"))
+        return str(view.job.options.get("job_id") or f"job{digest(view)[:8]}")
 
     def group(self, view: View) -> str:
         return f"job-{view.job.name}"

@@ -30,6 +30,7 @@ class ModelArtsV2(ModelArts):
     options = OPTIONS
 
     def check(self, view: View) -> None:
+        super().check(view)
         own = sorted(n for n in view.job.env if n.startswith("MA_") and n != "MA_RUN_METHOD")
         if own:
             raise UsageError(

@@ -62,8 +62,8 @@ def writable(job: JobSpec, run: RunDirectory, cache: Path) -> list[str]:
 
 def stop_reason(run: RunDirectory) -> str:
     """Why somebody asked for the run's end; empty when nobody did."""
-    asked = (event.data.get("reason", "") for event in run.events() if event.kind is Kind.STOP_REQUESTED)
-    return next(asked, "")
+    asked = (event.data.get("reason") for event in run.events() if event.kind is Kind.STOP_REQUESTED)
+    return next((reason or "stopped without a reason given" for reason in asked), "")
 
 
 def coordinators_word(run: RunDirectory, began: int) -> Outcome | None:

@@ -42,20 +42,25 @@ def layout(block: int, nodes: int, devices: Sequence[Sequence[Device]]) -> tuple
 
 
 def take(
-    kind: DeviceKind, nodes: int, devices: Sequence[Sequence[Device]], address: str | None = None
+    kind: DeviceKind,
+    nodes: int,
+    devices: Sequence[Sequence[Device]],
+    address: str | None = None,
+    start: int = 0,
 ) -> Lease:
     """Ports, addresses and (for accelerators) devices, or a refusal that says what is held.
 
-    With `address` the nodes have that one instead of loopback addresses of their own.
+    With `address` the nodes have that one instead of loopback addresses of their own. Blocks of ports are
+    tried from `start` on, round to it again.
     """
     sockets: list[socket.socket] = []
     if kind is not DeviceKind.CPU:
         sockets += _devices(kind, devices)
     each = ports_needed(max(len(d) for d in devices))
     blocks = -(-(nodes * each + 1) // _BLOCK)
-    block = 0
-    while block + blocks <= _BLOCKS:
-        held = _blocks(block, blocks)
+    for step in range(_BLOCKS):
+        block = (start + step) % _BLOCKS
+        held = _blocks(block, blocks) if block + blocks <= _BLOCKS else None
         if held is not None:
             hosts = layout(block, nodes, devices)
             if address is not None:
@@ -64,7 +69,6 @@ def take(
                 return Lease(hosts, sockets + held)
             for item in held:
                 item.close()
-        block += blocks
     Lease((), sockets).close()
     raise RefusedError(
         f"no {blocks * _BLOCK} ports in a row are free on this machine", "wait for other runs to end"

@@ -125,12 +125,20 @@ def resolve_secrets(job: JobSpec) -> dict[str, str]:
                 )
             values[name] = os.environ[reference.env]
         else:
-            path = Path(reference.file or "").expanduser()
+            path = Path(reference.file or "")
             try:
-                values[name] = path.read_text().rstrip("\n")
+                values[name] = path.expanduser().read_text(encoding="utf-8").rstrip("\n")
             except OSError as error:
                 raise UsageError(
                     f"secrets.{name}: cannot read {path}: {error.strerror}", "mend the path"
+                ) from None
+            except UnicodeDecodeError:
+                raise UsageError(
+                    f"secrets.{name}: {path} is no UTF-8 text", "a secret becomes a variable: encode it"
+                ) from None
+            except (RuntimeError, ValueError) as error:
+                raise UsageError(
+                    f"secrets.{name}: {str(path)!r} is no path: {error}", "write the whole path"
                 ) from None
     return values
 

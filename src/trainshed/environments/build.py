@@ -31,19 +31,19 @@ def create(name: str, progress: ProgressCallback = silent, *, force: bool = Fals
     def waiting(holder: str, waited: float) -> None:
         progress(Progress(name, "wait", f"for process {holder}", waited))
 
-    with held(catalog.lock_path(name), catalog.LOCK_SECONDS, waiting) as lock:
-        prefix = catalog.environments_directory() / name
-        if force or not _is_current(recipe, prefix):
-            log = wheelhouse.wheelhouse() / "logs" / f"{name}.log"
-            try:
+    prefix = catalog.environments_directory() / name
+    try:
+        with held(catalog.lock_path(name), catalog.LOCK_SECONDS, waiting) as lock:
+            if force or not _is_current(recipe, prefix):
+                log = wheelhouse.wheelhouse() / "logs" / f"{name}.log"
                 log.unlink(missing_ok=True)
                 _make(recipe, prefix, Maker(name, lock, log, progress, started))
-            except OSError as error:  # a full disk, a folder deleted meanwhile
-                raise TrainshedError(
-                    f"environment '{name}' could not be made: {error}",
-                    f"check {prefix.parent}, then: trainshed env create {name}",
-                    code="environment",
-                ) from error
+    except OSError as error:  # a folder that cannot be written, a full disk, a folder deleted meanwhile
+        raise TrainshedError(
+            f"environment '{name}' could not be made: {error}",
+            f"check {prefix.parent}, then: trainshed env create {name}",
+            code="environment",
+        ) from error
     return catalog.resolve(name)
 
 

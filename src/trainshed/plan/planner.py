@@ -23,6 +23,8 @@ from trainshed.spec.kinds import DeviceKind, Mode, Service
 
 _RESERVED = "TRAINSHED_"
 _LOG_EVERY = 30.0
+_LONGEST = (128 << 10) - 1024
+"""The kernel takes no variable beyond 128 KiB, its name included; one may quote another and add a little."""
 
 
 def plan(job: JobSpec, topology: Topology, site: Site, run: str) -> Plan:
@@ -68,7 +70,7 @@ class _Planner:
             isolated=view.site.isolated,
             size=topology.size,
             image=job.image,
-            env=self._common_env() | (ssh.common_env(nodes, job.secrets) if self.ssh else {}),
+            env=self._common_env(nodes),
             files=self._common_files(),
             hosts=tuple((node.address, self._names(node)) for node in topology.nodes),
             secrets=tuple(sorted(job.secrets)),
@@ -102,7 +104,7 @@ class _Planner:
         names = (node.name, *self.contract.names(self.view, node), *(ssh.names(node) if self.ssh else ()))
         return tuple(dict.fromkeys(names))
 
-    def _common_env(self) -> dict[str, str]:
+    def _common_env(self, nodes: tuple[NodePlan, ...]) -> dict[str, str]:
         view = self.view
         env = {
             "LANG": "C.UTF-8",
@@ -114,7 +116,11 @@ class _Planner:
         if view.site.emulate:
             env["TRAINSHED_EMULATED"] = "1"
         env |= dict(view.site.store) | dict(self.launcher.common_env(view))
-        return env | dict(self.contract.common_env(view))
+        env |= dict(self.contract.common_env(view))
+        if self.ssh:
+            env |= ssh.common_env(nodes, (*view.job.secrets, *view.site.keys))
+        _check_lengths(view.job, env)
+        return env
 
     def _node(self, node: Node, coordinator: tuple[str, int]) -> NodePlan:
         view, job, layout, site = self.view, self.view.job, self.layout, self.view.site
@@ -253,6 +259,18 @@ def _check_options(job: JobSpec, known: dict[str, str]) -> None:
                 f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such switch",
                 listing,
             )
+
+
+def _check_lengths(job: JobSpec, env: dict[str, str]) -> None:
+    """Refuse a job whose processes no kernel would start: lists of all ranks grow with the job."""
+    for name, value in (env | job.env).items():
+        if (size := len(value.encode())) <= _LONGEST:
+            continue
+        what = f"resources: {job.resources.shape} makes {name}"
+        hint = f"launcher {job.launcher} and contract {job.contract} list all nodes in it: ask for fewer"
+        if name in job.env:
+            what, hint = f"env.{name} is", "put it into a file of the code"
+        raise UsageError(f"{what} {size >> 10} KiB long, and the kernel takes no variable beyond 128", hint)
 
 
 def _emulated(site: Site) -> tuple[str, ...]:

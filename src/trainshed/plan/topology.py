@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from trainshed.spec.kinds import DeviceKind, Mode
 
@@ -112,25 +111,3 @@ class Topology:
         if mode is Mode.DISTRIBUTED:
             return (World(self.nodes),)
         return tuple(World((node,)) for node in self.nodes)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "hosts": [
-                {
-                    "name": n.name,
-                    "address": n.address,
-                    "first_port": n.first_port,
-                    "devices": [[d.index, d.address] for d in n.devices],
-                }
-                for n in self.nodes
-            ],
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Topology:
-        hosts = (
-            Host(h["name"], h["address"], tuple(Device(i, a) for i, a in h["devices"]), h["first_port"])
-            for h in data["hosts"]
-        )
-        return cls.of(DeviceKind(data["kind"]), hosts)

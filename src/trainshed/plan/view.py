@@ -40,6 +40,8 @@ class Site:
     emulate: bool = False
     store: Mapping[str, str] = field(default_factory=dict)
     """Variables that lead a script to the object store: endpoint, never a key."""
+    keys: tuple[str, ...] = ()
+    """Names of the variables that hold the store's keys; their values never enter a plan."""
 
     def path(self, node: Node, path: str) -> str:
         """Where a contract's absolute path is found on that node."""

@@ -6,6 +6,7 @@ It holds no decision about machines: which node runs what is the plan's work.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -19,7 +20,7 @@ Bytes = Annotated[int, BeforeValidator(parse_size)]
 Scalar = str | int | float | bool
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET_NAME = re.compile(
     r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|SECRET_KEY|ACCESS_KEY|PRIVATE_KEY|API_KEY|CREDENTIALS?)$", re.I
 )
@@ -134,14 +135,7 @@ class JobSpec(Model):
     @field_validator("env", "secrets")
     @classmethod
     def _names_of_variables(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name, content in value.items():
-            if not _VARIABLE.match(name):
-                raise ValueError(f"{name!r} is no variable name: use letters, digits and _")
-            if isinstance(content, str) and (_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(content)):
-                # Only the name is repeated: the value may be a secret.
-                raise ValueError(
-                    f"{name} looks like a secret, and env is recorded: write secrets: {{{name}: {{env: {name}}}}}"
-                )
+        check_variables(value)
         return value
 
     @model_validator(mode="after")
@@ -153,6 +147,18 @@ class JobSpec(Model):
         if both or len(set(names)) != len(names):
             raise ValueError(f"inputs and outputs: a name is used twice: {', '.join(sorted(names))}")
         return self
+
+
+def check_variables(values: Mapping[str, Any]) -> None:
+    """ValueError for what is no variable's name, and for a secret where values are recorded."""
+    for name, content in values.items():
+        if not _VARIABLE.match(name):
+            raise ValueError(f"{name!r} is no variable name: use letters, digits and _")
+        if isinstance(content, str) and (_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(content)):
+            # Only the name is repeated: the value may be a secret.
+            raise ValueError(
+                f"{name} looks like a secret, and env is recorded: write secrets: {{{name}: {{env: {name}}}}}"
+            )
 
 
 def _member(axis: Any, value: str) -> str:

@@ -100,6 +100,10 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, Path, dict[str, 
         raise UsageError(
             f"{path}: is not valid YAML: {' '.join(str(error).split())}", "mend the line named"
         ) from None
+    except ValueError as error:
+        raise UsageError(f"{path}: a value in it is none: {error}", "mend it, or put it in quotes") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply", "a job file is a short YAML file") from None
     if not isinstance(raw, dict):
         raise UsageError(
             f"{path}: holds {type(raw).__name__}, not a job", "start with `name: …` and `entry: …`"
@@ -152,7 +156,12 @@ def _absolute(raw: dict[str, Any], base: Path) -> dict[str, Any]:
 
 def _local(text: str, base: Path) -> str:
     text = text.removeprefix("file://")
-    return text if "://" in text else str((base / Path(text).expanduser()).resolve())
+    if "://" in text:
+        return text
+    try:
+        return str((base / Path(text).expanduser()).resolve())
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"{text!r} is no path: {error}", "write the whole path") from None
 
 
 def _mistake(item: Any) -> Mistake:

@@ -18,7 +18,7 @@ def parse_duration(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("write a duration such as 90s, 30m, 2h or 1d")
     if isinstance(value, (int, float)):
-        seconds = float(value)
+        seconds = float(max(-1, min(value, 10**9)))  # a whole number may be too large for any float
     else:
         match = _DURATION.match(value.strip())
         if not match:
@@ -32,11 +32,15 @@ def parse_duration(value: object) -> float:
 def parse_size(value: object) -> int:
     """Bytes of `512MiB`, `4G`, `1000000`; ValueError says what is accepted."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = _SIZE.match(value.strip()) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("write a size such as 512MiB or 4GiB")
-    return int(float(match[1]) * _BYTES[match[2] or "B"])
+        size: float = value
+    else:
+        match = _SIZE.match(value.strip()) if isinstance(value, str) else None
+        if not match:
+            raise ValueError("write a size such as 512MiB or 4GiB")
+        size = float(match[1]) * _BYTES[match[2] or "B"]
+    if size >= 2**63:
+        raise ValueError("a size is below 8 EiB")
+    return int(size)
 
 
 def parse_shape(text: str) -> dict[str, object]:

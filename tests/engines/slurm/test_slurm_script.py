@@ -173,3 +173,19 @@ def test_a_thousand_nodes_are_planned_and_rendered_in_seconds(tmp_path: Path) ->
     assert last.env["RANK"] == "8191" and last.env["LOCAL_RANK"] == "7" and last.env["WORLD_SIZE"] == "8192"
     assert {node.env["MASTER_ADDR"] for node in nodes} == {nodes[0].address}
     assert any("placeholders" in note for note in preview.plan.notes)
+
+
+def test_a_secret_among_a_profiles_variables_is_refused_and_not_repeated() -> None:
+    for env in ({"API_TOKEN": "hunter2hunter2"}, {"PROXY": "http://me:hunter2hunter2@host/"}):
+        with pytest.raises(UsageError, match="looks like a secret") as caught:
+            save("lab", {"env": env})
+        assert "hunter2" not in str(caught.value)
+    save("lab", {"env": {"HTTP_PROXY": "http://host/"}})
+
+
+@pytest.mark.parametrize("text", ["time: 2024-13-45", "env: " + "[" * 5000, "time: " + "9" * 5000])
+def test_a_profile_that_no_yaml_reader_takes_is_one_clear_error(home: Path, text: str) -> None:
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles/lab.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"lab\.yaml"):
+        _options(_job(), profile="lab")

@@ -15,7 +15,6 @@ from trainshed.plan.ranktables.hosts import (
     read_hosts_argument,
     read_node_info,
     write_hostfile,
-    write_hosts_argument,
     write_node_info_1,
     write_node_info_2,
 )
@@ -42,7 +41,6 @@ def test_a_wrong_line_is_named(line: str) -> None:
 
 
 def test_the_hosts_argument_of_horovodrun() -> None:
-    assert write_hosts_argument(TWO) == "worker-0:8,ib-worker-1:4"
     assert read_hosts_argument("worker-0:8, ib-worker-1:4") == TWO
     assert read_hosts_argument("alone") == (HostSlots("alone", 1),)
     for wrong in ("", "a:", "a:x", ":3", "a:1,,b:1"):

@@ -18,6 +18,7 @@ LOOK = """
 import json, os, pathlib, socket, sys
 env = dict(os.environ)
 table = env["RANK_TABLE_FILE"]
+pathlib.Path(f"/tmp/seen-by-{env.get('TRAINSHED_RANK')}").touch()
 found = {
     "argv": sys.argv, "cwd": os.getcwd(), "env": {k: v for k, v in env.items() if k not in ("LS_COLORS",)},
     "table": json.loads(pathlib.Path(table).read_text()) if os.path.isfile(table) else os.listdir(table),
@@ -25,7 +26,6 @@ found = {
     "tmp": sorted(os.listdir("/tmp")),
     "is_folder": {n: os.path.isdir(env[n]) for n in ("MA_JOB_DIR", "MA_LOG_DIR", "MA_HOME") if n in env},
 }
-pathlib.Path(f"/tmp/seen-by-{env.get('TRAINSHED_RANK')}").touch()
 print(json.dumps(found))
 """
 
@@ -65,6 +65,7 @@ def test_v2_nodes_find_hooks_names_folders_and_tables(shed: Shed, tmp_path: Path
         assert list(found["hosts"].values()) == servers and len(set(servers)) == 2
         assert env["MA_CURRENT_IP"] == servers[rank // 2]
         others = {f"seen-by-{other}" for other in range(4) if other // 2 != rank // 2}
+        assert f"seen-by-{rank}" in found["tmp"]
         assert not others.intersection(found["tmp"]), "/tmp is the node's own"
     summary = json.loads(done.stdout)
     logs = sorted(path.name for path in (tmp_path / "log").iterdir())
@@ -159,7 +160,9 @@ def test_single_server_nodes_train_alone(shed: Shed) -> None:
     )
     done = shed.cli("run", job, "--emulate", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    for rank, found in enumerate(looked(shed, done.stdout)):
+    seen = looked(shed, done.stdout)
+    assert len(seen) == 4
+    for rank, found in enumerate(seen):
         env = found["env"]
         assert (env["RANK_ID"], env["RANK_SIZE"], env["DLS_TASK_NUMBER"]) == (str(rank % 2), "2", "1")
         (server,) = found["table"]["server_list"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support import Shed, processes_of
+from support import Shed, processes_of, until
 
 pytestmark = [pytest.mark.foundation, pytest.mark.real]
 
@@ -48,6 +49,8 @@ def kinds(run: str) -> dict[str, list[int]]:
 def trial(shed: Shed, job: object, seed: int) -> tuple[str, str]:
     choice = random.Random(seed)
     run = shed.submit(job)  # type: ignore[arg-type]
+    if seed % 2:
+        until(lambda: "rank" in kinds(run), 30, "a rank")
     time.sleep(choice.random() * 1.5)
     victims = {kind: pids for kind, pids in kinds(run).items() if kind != "grandchild"}
     assert victims, "the driver lives at least"
@@ -66,10 +69,7 @@ def trial(shed: Shed, job: object, seed: int) -> tuple[str, str]:
     assert summary["reason"], what
     if kind == "rank":
         assert summary["failure"]["cause"] == "rank" and "SIGKILL" in summary["reason"], what
-    deadline = time.monotonic() + 5
-    while (left := processes_of(run)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left, f"{what}: left behind {left}"
+    until(lambda: not processes_of(run), 5, lambda: f"{what}: left behind {processes_of(run)}: their end")
     assert shed.show(run)["state"] == summary["state"], "a final state stays"
     return kind, summary["state"]
 
@@ -87,32 +87,24 @@ def test_killing_any_process_at_any_moment_ends_the_run_truly(shed: Shed) -> Non
 def test_driver_and_coordinator_killed_together_still_end_the_run(shed: Shed, order: tuple[str, str]) -> None:
     job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
     run = shed.submit(job)
-    deadline = time.monotonic() + 20
-    while len(found := kinds(run)) < 5 or "rank" not in found:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    found = until(lambda: (now := kinds(run)).keys() >= {*order, "rank", "agent"} and now, 30, "all of it")
     for pid in (pid for kind in order for pid in found[kind]):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the first one's end may be the second's
+            os.kill(pid, signal.SIGKILL)
     summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
     assert summary["state"] == "failed" and "node 0" in summary["reason"]
-    deadline = time.monotonic() + 10
-    while (left := processes_of(run)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    until(lambda: not processes_of(run), 10, lambda: f"the end of {processes_of(run)}")
 
 
 @pytest.mark.parametrize("kind", ["rank", "agent", "coordinator", "driver"])
 def test_without_a_sandbox_the_end_is_as_true(shed: Shed, kind: str) -> None:
     job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
     run = shed.submit(job, "-o", "isolation=plain")
-    deadline = time.monotonic() + 20
-    while len((found := kinds(run)).get("rank", ())) < 2 or len(found.get("grandchild", ())) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(
+        lambda: len(kinds(run).get("rank", ())) == 2 and len(kinds(run).get("grandchild", ())) == 4, 30, "all"
+    )
+    found = kinds(run)
     os.kill(found[kind][0], signal.SIGKILL)
     summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
     assert summary["state"] in ("failed", "lost"), summary
-    deadline = time.monotonic() + 10
-    while (left := processes_of(run)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left, left
+    until(lambda: not processes_of(run), 10, lambda: f"the end of {processes_of(run)}")

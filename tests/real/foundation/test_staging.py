@@ -78,12 +78,14 @@ def test_a_job_takes_code_and_data_from_the_store_and_leaves_its_outputs_there(
     run = stored.show("last")["id"]
     cached = list((stored.home / "cache" / "inputs").glob("*/manifest.json"))
     assert len(cached) == 1, "one slot, however many nodes"
+    fetched = (cached[0].parent / "tree" / "part-1").stat().st_ino
 
     stored.cli("rm", run)
     again = stored.cli("run", job)
     assert again.returncode == 0, again.stderr
     slot = cached[0].parent
     assert list((stored.home / "cache" / "inputs").glob("*/manifest.json")) == cached
+    assert (slot / "tree" / "part-1").stat().st_ino == fetched, "not fetched again"
     (slot / "tree" / "part-0").write_text("spoilt")
     assert stored.cli("run", job).returncode == 0
     assert (slot / "tree" / "part-0").stat().st_size == 10_000, "a changed slot is fetched anew"

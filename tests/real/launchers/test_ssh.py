@@ -64,7 +64,7 @@ def test_what_is_started_through_ssh_has_the_environment_and_files_of_its_node(t
         text = (run.path / f"node-{here}" / f"node-{here}.log").read_text()
         assert text.startswith(f"node {there} is {there} at 127.64."), text
         assert 'in /home/trainshed: it\'s "two" words; ' in text
-        assert not text.endswith("; \n"), "the job's secret did not reach the session"
+        assert text.endswith("; ***\n"), "the job's secret reaches the session, and the log only masked"
 
 
 def test_nodes_without_a_file_system_of_their_own_reach_one_another_too(shed: Shed) -> None:
@@ -129,12 +129,15 @@ def test_private_keys_are_nowhere_in_the_run_and_nobody_else_is_let_in(shed: She
 
 
 def test_a_session_left_behind_dies_with_the_run(train: Callable) -> None:
-    command = f"ssh {OTHER} 'nohup setsid sleep 987 > /dev/null 2>&1 &'; [ $TRAINSHED_NODE = 1 ] || exit 3"
+    left = "nohup setsid sleep 987 > /dev/null 2>&1 & echo left $!"
+    command = f"ssh {OTHER} '{left}'; [ $TRAINSHED_NODE = 1 ] || exit 3"
     run = train(launcher="command", services=["ssh"], command=command)
-    assert run.code != 0
+    assert run.code == 3
+    assert (run.path / "node-0" / "node-0.log").read_text().startswith("left ")
     until(lambda: not processes_of(run.id), 20, "all processes' end")
 
 
+@pytest.mark.timeout(420)
 def test_32_jobs_with_ssh_and_different_contracts_run_at_once_and_never_meet(
     shed: Shed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support import processes_of
+from support import processes_of, until
 
 pytestmark = [pytest.mark.contracts, pytest.mark.real]
 
@@ -35,7 +35,7 @@ def _all_four_trained_on_two_nodes(run) -> None:
 def test_ranks_started_one_by_one_train_together(framework: str, train: Callable) -> None:
     run = train(framework, launcher=framework, entry=f"train_{framework}.py")
     _all_four_trained_on_two_nodes(run)
-    assert not processes_of(run.id)
+    until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 
 # horovodrun on two nodes is shown by the command line of a guide, below.
@@ -44,7 +44,7 @@ def test_the_frameworks_own_launcher_works_inside_a_command(program: str, train:
     framework, command = COMMANDS[program]
     run = train(framework, launcher=framework, command=command.format(""))
     _all_four_trained_on_two_nodes(run)
-    assert not processes_of(run.id)
+    until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -55,7 +55,7 @@ def test_a_killed_rank_ends_the_run_within_seconds(framework: str, train: Callab
     failure = run.outcome["failure"]
     assert failure["process"] == "rank-1" and "SIGKILL" in failure["reason"], failure
     assert run.seconds_after_death < 12, run.seconds_after_death
-    assert not processes_of(run.id)
+    until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 
 @pytest.mark.parametrize("program", COMMANDS)
@@ -68,7 +68,7 @@ def test_a_worker_killed_under_the_frameworks_own_launcher_ends_the_run_within_s
     )
     assert run.code != 0
     assert run.seconds_after_death < 20, run.seconds_after_death
-    assert not processes_of(run.id)
+    until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 
 def test_the_command_line_of_the_apulis_guide_runs_as_it_stands(train: Callable) -> None:

@@ -36,7 +36,7 @@ def own_cluster(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def site(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     yield _site(cluster, tmp_path, monkeypatch)
-    cluster.ask("scancel", "--user=" + str(os.getuid()))
+    cluster.look("scancel", "--user=" + str(os.getuid()))
     cluster.heal()
 
 

@@ -74,7 +74,7 @@ class Cluster:
         wanted = ["idle"] * self.nodes
         wait_for(
             "idle nodes",
-            lambda: self.ask("sinfo", "-h", "-N", "-p", "low", "-o", "%t").split() == wanted,
+            lambda: self.look("sinfo", "-h", "-N", "-p", "low", "-o", "%t").split() == wanted,
             seconds,
         )
 
@@ -86,8 +86,8 @@ class Cluster:
             if node not in self._processes or self._processes[node].poll() is not None:
                 self.start_node(node)
         for node in self.names:
-            if not self.ask("sinfo", "-h", "-n", node, "-p", "low", "-o", "%t").startswith("idle"):
-                self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            if not self.look("sinfo", "-h", "-n", node, "-p", "low", "-o", "%t").startswith("idle"):
+                self.look("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self.wait_idle()
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -97,7 +97,7 @@ class Cluster:
         process.wait(20)
 
     def stop(self) -> None:
-        self.ask("scancel", "-u", pwd.getpwuid(os.getuid()).pw_name)
+        self.look("scancel", "-u", pwd.getpwuid(os.getuid()).pw_name)
         for name in list(self._processes)[::-1]:
             process = self._processes.pop(name)
             process.terminate()
@@ -108,10 +108,20 @@ class Cluster:
                 process.wait(5)
 
     def ask(self, *command: str) -> str:
-        done = subprocess.run(
+        """What one of Slurm's commands answers; it must succeed."""
+        done = self._done(command)
+        assert done.returncode == 0, (command, done.stderr)
+        return done.stdout.strip()
+
+    def look(self, *command: str) -> str:
+        """As `ask`, but nothing when it fails: for waiting and for clearing up."""
+        done = self._done(command)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    def _done(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             command, env=os.environ | self.env, capture_output=True, text=True, timeout=30, check=False
         )
-        return done.stdout.strip()
 
     def _run(self, name: str, *command: str) -> None:
         with (self.folder / "log" / f"{name}.out").open("ab") as log:

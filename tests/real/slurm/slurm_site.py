@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,19 +40,28 @@ class Site:
 
     def wait(self, run: RunDirectory, seconds: float = 90.0) -> Summary:
         """The end, and that nothing is left of the run: no process, no secret, no scratch."""
-        until(lambda: state_of(run).state.is_final, seconds, f"the end of {run.id} ({self.words(run)})")
-        try:
-            until(lambda: not processes_of(run.id), 20.0)
-        except AssertionError:
-            raise AssertionError(f"left of {run.id}: {processes_of(run.id)}") from None
+        until(
+            lambda: state_of(run).state.is_final,
+            seconds,
+            lambda: f"the end of {run.id} ({self.words(run)})",
+        )
+        until(lambda: not processes_of(run.id), 20.0, lambda: f"nothing left: {processes_of(run.id)}")
+        until(lambda: not self._left(run), 20.0, lambda: f"no file left: {self._left(run)}")
         return state_of(run)
+
+    def _left(self, run: RunDirectory) -> list[Path]:
+        """Secrets handed over, and scratch folders of nodes."""
+        scratch = Path(f"/tmp/trainshed-{os.getuid()}")
+        return [*self.folder.glob(f"*/handed/{run.id}.json"), *scratch.glob(f"{run.id}*")]
 
     def wait_log(self, run: RunDirectory, text: str, seconds: float = 60.0) -> None:
         def seen() -> bool:
-            assert not state_of(run).state.is_final, self.words(run)
-            return any(text in path.read_text() for path in run.path.glob("node-*/rank-*.log"))
+            ended = state_of(run).state.is_final
+            found = any(text in path.read_text() for path in run.path.glob("node-*/rank-*.log"))
+            assert found or not ended, self.words(run)
+            return found
 
-        until(seen, seconds, f"{text!r} in a log of {run.id} ({self.words(run)})")
+        until(seen, seconds, lambda: f"{text!r} in a log of {run.id} ({self.words(run)})")
 
     def words(self, run: RunDirectory) -> str:
         files = [run.events_path, run.path / "slurm.log", *run.path.glob("node-*/*.log")]

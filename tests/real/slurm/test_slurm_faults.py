@@ -49,9 +49,8 @@ def test_preemption_starts_a_run_again_with_a_fresh_plan(site: Site) -> None:
     )
     assert site.wait(first).state is RunState.SUCCEEDED
     until(lambda: site.state(run).state in (RunState.PENDING, RunState.SUCCEEDED), 30, "requeued")
-    until(
-        lambda: site.cluster.ask("scontrol", "update", f"JobId={site.number(run)}", "StartTime=now") == "", 5
-    )
+    if site.state(run).state is RunState.PENDING:
+        site.cluster.look("scontrol", "update", f"JobId={site.number(run)}", "StartTime=now")
     ended = site.wait(run)
     assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(run)
     kinds = [event.kind for event in run.events()]
@@ -74,7 +73,7 @@ def test_a_restarted_controller_changes_nothing(own_site: Site) -> None:
         )
     finally:
         site.cluster.start_controller()
-    until(lambda: "UP" in site.cluster.ask("scontrol", "ping"), 30, "the controller")
+    until(lambda: "UP" in site.cluster.look("scontrol", "ping"), 30, "the controller")
     site.engine.stop(run, "the controller is back")
     ended = site.wait(run, 40)
     assert (ended.state, ended.reason) == (RunState.STOPPED, "the controller is back")

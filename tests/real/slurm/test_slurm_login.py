@@ -106,7 +106,8 @@ def test_a_run_from_a_laptop_brings_its_files_there_and_its_results_back(
         "outputs": [{"name": "out"}],
         "secrets": {"KEY": {"env": "MY_KEY"}},
     }
-    assert all(check.good for check in laptop.engine.describe() if check.name in ("login", "controller"))
+    found = {check.name: check.good for check in laptop.engine.describe()}
+    assert found["login"] and found["controller"]
     run = laptop.submit(laptop.job(SCRIPT, **fields))
     assert run.path.parent == laptop.folder / "laptop/runs"
     ended = laptop.wait(run)

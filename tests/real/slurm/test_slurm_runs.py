@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_the_job_files_that_run_locally_run_unchanged(site: Site, environment: s
     if not (ENVIRONMENTS / environment).exists():
         pytest.skip(f"trainshed env create {environment}")
     if not (ROOT / "build/digits").exists():
-        subprocess.run(["python", ROOT / "examples/data/make_digits.py"], check=True)
+        subprocess.run([sys.executable, ROOT / "examples/data/make_digits.py"], check=True)
     path, changes = JOBS[environment]
     run = site.submit(load_job(ROOT / "examples" / path, changes))
     ended = site.wait(run, 200)
@@ -81,7 +82,8 @@ def test_every_contract_finds_its_paths_on_the_nodes(site: Site, contract: str) 
     (site.folder / "data").mkdir()
     (site.folder / "data/x").write_text("content")
     job = site.job(
-        "import os, sys; print('args', sys.argv[1:]); print('cwd', os.getcwd())",
+        "import os, sys; at = [a.partition('=')[2] for a in sys.argv if a.startswith('--data_url=')]\n"
+        "print('read', open(at[0] + '/x').read(), 'in', os.getcwd())",
         contract=contract,
         inputs=[{"name": "data_url", "source": str(site.folder / "data")}],
         outputs=[{"name": "train_url"}],
@@ -92,6 +94,8 @@ def test_every_contract_finds_its_paths_on_the_nodes(site: Site, contract: str) 
     assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
     plan = run.plan_json()
     assert plan["contract"] == contract
+    folders = [process["cwd"] for node in plan["nodes"] for process in node["processes"]]
+    assert [_log(run.path, rank) for rank in range(4)] == [f"read content in {f}\n" for f in folders]
     assert {node["name"] for node in plan["nodes"]} <= set(site.cluster.names)
 
 
@@ -140,21 +144,27 @@ def test_a_failing_rank_gives_its_exit_code_and_last_words(site: Site) -> None:
     assert ended.outcome and ended.outcome.failure and "I give up" in ended.outcome.failure.last_lines
     asking = ("squeue", "-h", "-t", "all", "-o", "%T", "-j", site.number(run))
     until(
-        lambda: site.cluster.ask(*asking) == "FAILED", 20, "the same end in Slurm, on which dependencies rest"
+        lambda: site.cluster.look(*asking) == "FAILED",
+        20,
+        "the same end in Slurm, on which dependencies rest",
     )
 
 
 def test_a_failed_attempt_is_tried_again_with_fresh_ports_and_its_log_kept(site: Site) -> None:
     script = (
-        "import os, sys; f = os.environ['MARK']; seen = os.path.exists(f); open(f, 'a'); sys.exit(not seen)"
+        "import os, sys; f = os.environ['MARK']; seen = os.path.exists(f); open(f, 'a');"
+        "print('port', os.environ['MASTER_PORT']); sys.exit(not seen)"
     )
     mark = site.folder / "home" / "mark"
     run = site.submit(
-        site.job(script, retries=1, resources="1x1", env={"MARK": str(mark)}), isolation="plain"
+        site.job(script, retries=1, resources="1x1", env={"MARK": str(mark)}, launcher="pytorch"),
+        isolation="plain",
     )
     ended = site.wait(run)
     assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(run)
-    assert (run.node(0) / "rank-0.attempt-1.log").exists()
+    earlier, later = ((run.node(0) / f"rank-0{mark}.log").read_text() for mark in (".attempt-1", ""))
+    # Leased anew by each attempt, which may well give the same ones: the first has let go of them.
+    assert earlier.startswith("port ") and later.startswith("port ") and earlier != later
 
 
 def test_stop_lets_ranks_save_and_frees_the_nodes(site: Site) -> None:
@@ -203,13 +213,17 @@ def test_a_killed_driver_ends_in_a_true_state(site: Site) -> None:
 
 def test_secrets_reach_ranks_and_are_left_nowhere(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "hush-hush-7781")
-    script = "import os, time; print(len(os.environ['KEY']), flush=True); time.sleep(1)"
+    script = "import os, time\nprint(len(os.environ['KEY']), flush=True)\n"
+    script += "while not os.path.exists(os.environ['TRAINSHED_METRICS_DIR'] + '/go'): time.sleep(0.05)\n"
     run = site.submit(site.job(script, secrets={"KEY": {"env": "MY_KEY"}}))
     handed = site.folder / "home/handed" / f"{run.id}.json"
     assert handed.stat().st_mode & 0o777 == 0o600
     assert "hush" not in site.cluster.ask("scontrol", "write", "batch_script", site.number(run), "-")
     site.wait_log(run, "14")
-    assert not any("hush-hush" in line for line in processes_of(run.id).values())
+    living = processes_of(run.id).values()
+    assert living and not any("hush-hush" in line for line in living)
+    for node in (0, 1):
+        (run.node(node) / "go").touch()
     assert site.wait(run).state is RunState.SUCCEEDED
     assert not handed.exists()
     written = [path for path in (site.folder / "home").rglob("*") if path.is_file()]

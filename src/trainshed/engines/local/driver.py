@@ -25,7 +25,7 @@ from typing import Any
 from trainshed.agent import processes, sandbox
 from trainshed.agent.handover import Handover
 from trainshed.engines import _containers as containers
-from trainshed.engines._driving import coordinators_word, first_failure, record_end
+from trainshed.engines._driving import coordinators_word, first_failure, record_end, stop_reason
 from trainshed.plan.model import NodePlan, Plan
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Kind
@@ -43,6 +43,7 @@ class _Agent:
     inner: int | None = None
     """The first process of the node's namespace, as this machine counts."""
     handle: int = -1
+    """Readable once it has ended; -1 once it was seen to."""
 
 
 @dataclass
@@ -52,24 +53,42 @@ class Driver:
     run: RunDirectory
     plan: Plan
     task: dict[str, Any]
+    signalled: list[str] = field(default_factory=list)
+    """Signals that told this process to stop."""
     _stop: Failure | None = None
     _agents: list[_Agent] = field(default_factory=list)
 
     def drive(self) -> Outcome:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
         processes.adopt_orphans()
         outcome = Outcome(RunState.LOST, RunState.LOST.exit_code)
         for attempt in range(1, int(self.task["attempts"]) + 1):
-            self.run.append(Kind.ATTEMPT, attempt=attempt)
-            began = len(list(self.run.events()))
-            self._start(attempt)
-            self._watch()
-            outcome = self._outcome(began)
+            if stop := self._heed():
+                return Outcome.of(stop)
+            outcome = self._try(attempt)
             failure = outcome.failure
             if self._stop or failure is None or not failure.cause.is_retried:
                 break
         return outcome
+
+    def _heed(self) -> Failure | None:
+        """Why the run must end, if somebody said so, also before this driver could hear it."""
+        if self._stop is None:
+            reason = stop_reason(self.run) or "".join(f"stopped by {name}" for name in self.signalled[:1])
+            self._stop = Failure(Cause.STOP, reason) if reason else None
+        return self._stop
+
+    def _try(self, attempt: int) -> Outcome:
+        self.run.append(Kind.ATTEMPT, attempt=attempt)
+        began, since = len(list(self.run.events())), time.time()
+        try:
+            self._start(attempt)
+            self._watch()
+        except Exception as error:
+            # No end may be recorded while agents still work.
+            self._stop = Failure(Cause.ENGINE, f"the driver cannot go on: {error!r}")
+            self._watch()
+            raise
+        return self._outcome(began, since)
 
     def _start(self, attempt: int) -> None:
         scratch = Path(self.task["scratch"])
@@ -79,9 +98,9 @@ class Driver:
         self._agents = []
         for node in self.plan.nodes:
             self.run.node(node.index).mkdir(exist_ok=True)
-            self._agents.append(self._agent(node, scratch / f"node-{node.index}", hosts, attempt))
+            self._start_agent(node, scratch / f"node-{node.index}", hosts, attempt)
 
-    def _agent(self, node: NodePlan, scratch: Path, hosts: Path, attempt: int) -> _Agent:
+    def _start_agent(self, node: NodePlan, scratch: Path, hosts: Path, attempt: int) -> None:
         argv = [
             sys.executable,
             "-m",
@@ -98,56 +117,61 @@ class Driver:
             secrets=self.task["secrets"],
             cache=self.task["cache"],
         )
-        info_read, info_write = os.pipe()
-        if isolation == "sandbox":
-            shown = sandbox.Enclosure(
-                hosts, scratch, tuple(self.task["visible"]), tuple(self.task["writable"])
-            )
-            argv = sandbox.enclose(node, shown, argv, info_write)
-        elif isolation == "container":
+        if isolation == "container":
             given = replace(given, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
-        with (self.run.node(node.index) / "agent.log").open("ab") as log:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(info_write,),
-                start_new_session=True,
-            )
-        os.close(info_write)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(given.to_line())
-            process.stdin.flush()
-        inner = _inner(info_read) if isolation == "sandbox" else None
-        return _Agent(node, process, inner, os.pidfd_open(process.pid))
+        read, write = os.pipe()
+        with os.fdopen(read, "rb") as info:
+            with os.fdopen(write, "wb"), (self.run.node(node.index) / "agent.log").open("ab") as log:
+                if isolation == "sandbox":
+                    shown = sandbox.Enclosure(
+                        hosts, scratch, tuple(self.task["visible"]), tuple(self.task["writable"])
+                    )
+                    argv = sandbox.enclose(node, shown, argv, write)
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(write,),
+                    start_new_session=True,
+                )
+            agent = _Agent(node, process, handle=os.pidfd_open(process.pid))
+            self._agents.append(agent)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(given.to_line())
+                process.stdin.flush()
+            if isolation == "sandbox":
+                agent.inner = _inner(info.fileno())
 
     def _watch(self) -> None:
         """Until all agents have ended; told to stop, pass it on; bounded once something went wrong."""
+        living = [agent for agent in self._agents if agent.handle >= 0]
         selector = selectors.DefaultSelector()
-        for agent in self._agents:
+        for agent in living:
             selector.register(agent.handle, selectors.EVENT_READ, agent)
         if self.task["attached"]:
             selector.register(sys.stdin, selectors.EVENT_READ, None)
-        living, deadline, told = len(self._agents), None, False
+        deadline, told = None, False
         while living:
+            wrong = False
             for key, _ in selector.select(0.2):
                 selector.unregister(key.fileobj)
                 if key.data is None:
                     self._stop = self._stop or Failure(Cause.STOP, "the command that ran it is gone")
                     continue
-                living -= 1
+                living.remove(key.data)
                 self._bury(key.data)
-                if key.data.process.returncode not in (0, 1):
+                wrong |= key.data.process.returncode != 0
+                if _is_missed(key.data):
                     self._tell(_lost(key.data))
-                deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
-            if self._stop and not told:
-                told = True
-                self._tell(self._stop)
-                deadline = deadline or time.monotonic() + self.plan.grace + _CLOSING
+            if not told and (stop := self._heed()):
+                told = wrong = True
+                self._tell(stop)
+            if wrong and deadline is None:
+                deadline = time.monotonic() + self.plan.grace + _CLOSING
             if deadline and time.monotonic() > deadline:
-                for agent in self._agents:
+                for agent in living:
                     _kill(agent.inner or agent.process.pid)
         selector.close()
 
@@ -164,6 +188,7 @@ class Driver:
     def _bury(self, agent: _Agent) -> None:
         agent.process.wait()
         os.close(agent.handle)
+        agent.handle = -1
         if agent.inner is not None and agent.process.returncode != 0:
             # bubblewrap itself may have been killed while its namespace lives on.
             _kill(agent.inner)
@@ -185,22 +210,23 @@ class Driver:
                 agent.process.stdin.write(line)
                 agent.process.stdin.flush()
 
-    def _outcome(self, began: int) -> Outcome:
-        """The coordinator's word; without it, how agents died; without that, what one of them recorded."""
+    def _outcome(self, began: int, since: float) -> Outcome:
+        """The coordinator's word; without it a stop's, how agents died, or what one of them recorded."""
         if word := coordinators_word(self.run, began):
             return word
+        if self._stop:
+            return Outcome.of(self._stop)
         for agent in self._agents:
             if agent.process.returncode not in (0, 1):
                 return Outcome.of(_lost(agent))
-        if failure := first_failure(self.run, (agent.node.index for agent in self._agents)):
+        if failure := first_failure(self.run, (agent.node.index for agent in self._agents), since):
             return Outcome.of(failure)
         return Outcome.of(Failure(Cause.ENGINE, "the agents ended without a word", 0, log="node-0/agent.log"))
 
-    def _on_signal(self, number: int, _frame: object) -> None:
-        reason = next(
-            (e.data.get("reason", "") for e in self.run.events() if e.kind is Kind.STOP_REQUESTED), ""
-        )
-        self._stop = Failure(Cause.STOP, reason or f"stopped by {signal.Signals(number).name}")
+
+def _is_missed(agent: _Agent) -> bool:
+    """Whether others must be told of its end: it was lost, or took with it what coordinates them."""
+    return agent.process.returncode not in ((0, 1) if agent.node.index else (0,))
 
 
 def _lost(agent: _Agent) -> Failure:
@@ -226,8 +252,6 @@ def _inner(read: int) -> int | None:
         return int(found)
     except (ValueError, KeyError):
         return None
-    finally:
-        os.close(read)
 
 
 def _kill(pid: int) -> None:
@@ -237,11 +261,15 @@ def _kill(pid: int) -> None:
 
 def main() -> int:
     run = RunDirectory(Path(sys.argv[1]))
+    signalled: list[str] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda found, _frame: signalled.append(signal.Signals(found).name))
+    # Only now may others find out whom to signal.
     os.truncate(run.alive_path, 0)
     os.write(int(sys.argv[2]), str(os.getpid()).encode())
     task = json.loads(sys.stdin.buffer.readline())
     try:
-        outcome = Driver(run, Plan.from_json(run.plan_json()), task).drive()
+        outcome = Driver(run, Plan.from_json(run.plan_json()), task, signalled).drive()
     except Exception as error:  # a mistake of ours: the run must still end and say so
         traceback.print_exc()
         reason = f"the driver cannot go on: {error!r} (see driver.log)"

@@ -6,6 +6,7 @@ starts an agent for each node and records the end.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -14,7 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainshed.agent import devices as machine
@@ -63,7 +65,7 @@ class LocalEngine(Engine):
         run = None
         try:
             run = Runs.default().create(request.job.name)
-            self._write(run, request, self._plan(request, lease.hosts, run.id, store))
+            self._write(run, request, self._plan(request, lease.hosts, run.id, store, keys))
             self._drive(run, request, values, lease)
         except BaseException:
             if run is not None:
@@ -79,10 +81,9 @@ class LocalEngine(Engine):
     def stop(self, run: RunDirectory, reason: str) -> None:
         run.append(Kind.STOP_REQUESTED, reason=reason)
         if locks.is_held(run.alive_path):
-            try:
+            # A driver that has not written its number yet finds the request by itself.
+            with contextlib.suppress(ValueError, ProcessLookupError):
                 os.kill(int(run.alive_path.read_text()), signal.SIGTERM)
-            except (ValueError, ProcessLookupError):
-                pass
 
     def forget(self, run: RunDirectory) -> None:
         shutil.rmtree(_scratch(run.id), ignore_errors=True)
@@ -121,7 +122,12 @@ class LocalEngine(Engine):
         return [found.devices[i * wanted.devices : (i + 1) * wanted.devices] for i in range(wanted.nodes)]
 
     def _plan(
-        self, request: Request, hosts: Sequence[Host], run: str, store: Mapping[str, str] | None = None
+        self,
+        request: Request,
+        hosts: Sequence[Host],
+        run: str,
+        store: Mapping[str, str] | None = None,
+        keys: Iterable[str] = (),
     ) -> Plan:
         job = request.job
         site = Site(
@@ -136,8 +142,13 @@ class LocalEngine(Engine):
             gid=os.getgid(),
             emulate=request.emulated,
             store=store or {},
+            keys=tuple(sorted(keys)),
         )
-        return plan(job, Topology.of(job.resources.kind, hosts), site, run)
+        planned = plan(job, Topology.of(job.resources.kind, hosts), site, run)
+        if not site.isolated:
+            why = sandbox.why_not() or "it was asked for"
+            planned = replace(planned, notes=(*planned.notes, f"no isolation ({why}): {sandbox.WITHOUT}"))
+        return planned
 
     def _isolation(self, request: Request) -> str:
         wanted = as_options(request.options, _OPTIONS).get("isolation", "auto")

@@ -165,6 +165,7 @@ class Driver:
             gid=os.getgid(),
             emulate=self.submission.emulate,
             store=self.submission.store,
+            keys=tuple(sorted(self.values)),
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))

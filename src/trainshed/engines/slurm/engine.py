@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -44,6 +45,8 @@ _FRESH = 2.0
 """Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
 _SILENT = 60.0
 """Seconds without a word after which a run that Slurm does not know is taken for dead."""
+_SUBMITTING = 120.0
+"""Seconds for which a run without a job's number is taken to be on its way to Slurm."""
 _AT_ONCE = 4
 """Submissions side by side: most of each is spent waiting for the controller, which must not be flooded."""
 _NOTE = "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
@@ -109,6 +112,8 @@ class SlurmEngine(Engine):
                     _requeued(run, entry.job)
                 return Status(alive=True, waiting=words)
             job = entry.job if entry else _recorded(run)
+            if not job and _is_young(run):
+                return Status(alive=True, waiting="it is being submitted")
             state = entry.state.value if entry else ""
             if job:
                 state = Slurm(_conf(run)).accounted(job) or state
@@ -178,7 +183,9 @@ class SlurmEngine(Engine):
             job = Slurm(chosen.profile.slurm_conf).submit(asked, brought)
         except BaseException:
             for run in runs:
-                self.forget(run)
+                # What went wrong first is what must be told.
+                with contextlib.suppress(TrainshedError, OSError):
+                    self.forget(run)
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
         for index, run in enumerate(runs):
@@ -258,6 +265,12 @@ def _writes(run: RunDirectory) -> bool:
     """Whether agents have lately written: a controller that lost its memory does not end a run."""
     stamps = [path.stat().st_mtime for path in run.path.glob("node-*/metrics.jsonl")]
     return bool(stamps) and time.time() - max(stamps) < _SILENT
+
+
+def _is_young(run: RunDirectory) -> bool:
+    """Whether whoever submits the run may still be waiting for Slurm's answer."""
+    first = next(run.events(), None)
+    return first is not None and time.time() - first.time < _SUBMITTING
 
 
 def _requeued(run: RunDirectory, job: str) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets as random
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from trainshed.engines.base import Request
 from trainshed.engines.slurm import doctor
@@ -33,7 +36,7 @@ def _submit(words: dict[str, Any]) -> dict[str, Any]:
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
             archive.extractall(upload, filter="data")
-        job = _moved(words["job"], set(words["folders"]), upload)
+        job = _moved(words["job"], words["places"], upload)
         chosen = Settings.model_validate(words["settings"])
         here = chosen.model_copy(update={"profile": chosen.profile.model_copy(update={"login": None})})
         runs = ENGINE.submit_here(Request(job, emulate=words["emulate"]), here, words["secrets"])
@@ -43,45 +46,62 @@ def _submit(words: dict[str, Any]) -> dict[str, Any]:
     return {"runs": [str(run.path) for run in runs], "upload": str(upload)}
 
 
-def _moved(fields: dict[str, Any], folders: set[str], upload: Path) -> JobSpec:
-    """The job with its local folders where they were unpacked."""
-    if "code" in folders:
-        fields["code"] = str(upload / "code")
+def _moved(fields: dict[str, Any], places: Mapping[str, str], upload: Path) -> JobSpec:
+    """The job with its local folders and files where they were unpacked."""
+    if "code" in places:
+        fields["code"] = str(upload / places["code"])
     for channel in fields.get("inputs", ()):
-        if (name := f"inputs/{channel['name']}") in folders:
-            channel["source"] = str(upload / name)
+        if place := places.get(f"inputs/{channel['name']}"):
+            channel["source"] = str(upload / place)
     return JobSpec.model_validate(fields)
 
 
 def _pull(words: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     run = _run(words["run"])
     status = ENGINE.status(run)
+    # Events are sent as far as they are now: an end told later finds the outputs in the next answer.
+    told = run.events_path.stat().st_size
     ended = any(event.kind is Kind.FINISHED for event in run.events())
-    files, pieces, total = [], [], 0
-    for path in _files(run, outputs=ended):
-        name, found = str(path.relative_to(run.path)), path.stat()
-        size, stamp = words["known"].get(name, (0, 0))
-        if (found.st_size, found.st_mtime_ns) == (size, stamp) or total > _MOST:
-            continue
-        offset = size if name.endswith(_GROWING) and size <= found.st_size else 0
-        with path.open("rb") as stream:
-            stream.seek(offset)
-            data = stream.read(max(0, _MOST - total) + 1)
-        whole = offset + len(data) >= found.st_size
-        files.append([name, offset, len(data), found.st_mtime_ns if whole else 0])
-        pieces.append(data)
-        total += len(data)
-    return {"files": files, "alive": status.alive, "waiting": status.waiting}, b"".join(pieces)
+    files, pieces, room, left = [], [], _MOST, False
+    for path in _files(run, ended):
+        name = str(path.relative_to(run.path))
+        try:
+            with path.open("rb") as stream:
+                found = os.fstat(stream.fileno())
+                size = told if path == run.events_path else found.st_size
+                offset = _offset(name, found, size, words["known"].get(name, (0, 0, 0)))
+                if offset is None:
+                    continue
+                stream.seek(offset)
+                data = stream.read(min(room, size - offset))
+        except FileNotFoundError:
+            continue  # renamed since it was listed: the next answer has it
+        left |= offset + len(data) < size
+        if data or not size:
+            files.append([name, offset, len(data), found.st_mtime_ns, found.st_ino])
+            pieces.append(data)
+            room -= len(data)
+    return {"files": files, "left": left, "alive": status.alive, "waiting": status.waiting}, b"".join(pieces)
 
 
-def _files(run: RunDirectory, outputs: bool) -> Iterator[Path]:
+def _offset(name: str, found: os.stat_result, size: int, known: Sequence[int]) -> int | None:
+    """Where to go on with a file of which the mirror knows size, time and inode; None if it has it whole."""
+    there, stamp, inode = known
+    if inode != found.st_ino or there > size:
+        return 0
+    if stamp == found.st_mtime_ns:
+        return there if there < size else None
+    return there if name.endswith(_GROWING) else 0
+
+
+def _files(run: RunDirectory, ended: bool) -> Iterator[Path]:
     """What a reader needs. The events that end a run come last, so that all else is there by then."""
     found = [
         p for p in run.path.rglob("*") if p.is_file() and not p.name.startswith(".") and p.suffix != ".lock"
     ]
     inside = run.path / "outputs"
-    kept = [p for p in found if outputs or not p.is_relative_to(inside)]
-    return iter(sorted(kept, key=lambda p: (p == run.events_path, str(p))))
+    kept = [p for p in found if ended or not p.is_relative_to(inside)]
+    return iter(sorted(kept, key=lambda p: ((p == run.events_path) == ended, str(p))))
 
 
 def _run(path: str) -> RunDirectory:
@@ -93,15 +113,15 @@ def _run(path: str) -> RunDirectory:
 
 
 def _forget(words: dict[str, Any]) -> None:
-    upload = Path(words["upload"])
-    if upload.parent == home() / "uploads":
-        shutil.rmtree(upload, ignore_errors=True)
-    try:
+    upload, runs = Path(words["upload"]), Runs.default()
+    others: list[str] = []
+    with contextlib.suppress(NotFoundError):
         run = _run(words["run"])
-    except NotFoundError:
-        return
-    ENGINE.forget(run)
-    Runs.default().remove(run)
+        others = [name for name in run.array() if name != run.id and (runs.root / name).exists()]
+        ENGINE.forget(run)
+        runs.remove(run)
+    if not others and upload.parent == home() / "uploads":
+        shutil.rmtree(upload, ignore_errors=True)
 
 
 def _answer(words: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -130,7 +150,18 @@ def main() -> None:
     except TrainshedError as error:
         told = {"code": error.code, "message": error.message, "hint": error.hint}
         answer, data = {"error": told}, b""
+    except (tarfile.TarError, OSError, ValidationError) as error:
+        told = {"code": "login", "message": " ".join(str(error).split()), "hint": _hint(error)}
+        answer, data = {"error": told}, b""
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + data)
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "its Trainshed does not understand this one's words: install the same version there"
+    if isinstance(error, tarfile.TarError):
+        return "links in code and inputs must not lead out of their folder"
+    return "look at that path on the login node"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import ipaddress
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -116,7 +117,8 @@ def _facts(index: int, name: str, question: Question) -> tuple[Facts, leases.Lea
     address = _address(index, question)
     own = None if ipaddress.ip_address(address).is_loopback else address
     # Nodes that share one machine get loopback addresses of their own, as virtual nodes do.
-    lease = leases.take(DeviceKind.CPU, 1, [found], own)
+    # Ports that no earlier attempt had, so that nobody left of it finds this one: from any place on.
+    lease = leases.take(DeviceKind.CPU, 1, [found], own, secrets.randbelow(1 << 16))
     host = lease.hosts[0]
     devices = tuple((device.index, device.address) for device in found)
     cpus = int(os.environ.get("SLURM_CPUS_PER_TASK") or os.cpu_count() or 1)

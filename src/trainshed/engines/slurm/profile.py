@@ -17,16 +17,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from trainshed.errors import NotFoundError, UsageError
 from trainshed.runs.directory import home
+from trainshed.spec.job import check_variables
 from trainshed.spec.kinds import DeviceKind
 from trainshed.spec.values import parse_duration
 
 DEFAULT = "slurm"
 """The profile that is used when none is named, if it exists."""
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = r"^[A-Za-z0-9_.,:@/+=*%\[\]-]+$"
 _GRES = {DeviceKind.NVIDIA: "gpu", DeviceKind.ASCEND: "npu", DeviceKind.CPU: "cpu"}
-_SLURM_TIME = re.compile(r"^(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?$")
+_SLURM_TIME = re.compile(r"^(?:(\d{1,9})-)?(\d{1,9}):(\d{1,9})(?::(\d{1,9}))?$")
 
 
 def _time_limit(value: object) -> object:
@@ -187,7 +188,7 @@ def _read(path: Path) -> Profile:
         known = ", ".join(names()) or "none"
         hint = f"trainshed profile add {path.stem} KEY=VALUE …"
         raise NotFoundError(f"no profile is called {path.stem!r}; there are: {known}", hint) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         words = " ".join(str(error).split())
         raise UsageError(f"{path}: is not valid YAML: {words}", "mend the line named") from None
     return _checked(data, str(path))
@@ -213,7 +214,7 @@ def remove(name: str) -> None:
 
 def _checked(data: Any, origin: str) -> Profile:
     try:
-        return Profile.model_validate(data)
+        profile = Profile.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "it"
@@ -225,3 +226,8 @@ def _checked(data: Any, origin: str) -> Profile:
         raise UsageError(
             f"{origin}: {field} is {first['input']!r}: {said}", "`trainshed profile keys` explains each key"
         ) from None
+    try:
+        check_variables(profile.env)
+    except ValueError as error:
+        raise UsageError(f"{origin}: env: {error}", "secrets belong to the job, not to the site") from None
+    return profile

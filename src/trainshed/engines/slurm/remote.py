@@ -7,12 +7,13 @@ mirror is a copy for readers; the run directory at the site stays the truth.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +21,12 @@ from trainshed.engines.base import Check, Request, Status
 from trainshed.engines.slurm.profile import Profile, Settings
 from trainshed.errors import RefusedError, TrainshedError, UsageError
 from trainshed.runs.directory import RunDirectory, Runs
+from trainshed.runs.events import Kind
 from trainshed.spec.job import JobSpec
 
 _MARK = "remote.json"
+_PULLED = ".pulled.json"
+"""Time and inode, at the site, of each file that the mirror has at least in part."""
 _FRESH = 2.0
 _LIMIT = 120.0
 _asked: dict[Path, tuple[float, Status]] = {}
@@ -41,25 +45,25 @@ def is_mirror(run: RunDirectory) -> bool:
 def submit(request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
     """Upload the job's local folders, submit there, and begin a mirror of each run."""
     job = request.job
-    folders = _local_folders(job)
+    sources = _local_sources(job)
+    places = {name: _place(name, path) for name, path in sources.items()}
     words = {
         "action": "submit",
         "job": job.model_dump(mode="json", exclude_defaults=True),
         "settings": chosen.model_dump(mode="json", exclude_defaults=True),
         "emulate": request.emulate,
         "secrets": values,
-        "folders": list(folders),
+        "places": places,
     }
 
     def upload(stream: IO[bytes]) -> None:
         with tarfile.open(fileobj=stream, mode="w|") as archive:
-            for name, path in folders.items():
-                archive.add(path, arcname=name)
+            for name, path in sources.items():
+                archive.add(path, arcname=places[name])
 
     answer, _ = _call(chosen.profile, words, upload)
-    runs = []
-    for path in answer["runs"]:
-        run = RunDirectory(Runs.default().root / Path(path).name)
+    runs = [RunDirectory(Runs.default().root / Path(path).name) for path in answer["runs"]]
+    for run, path in zip(runs, answer["runs"], strict=True):
         run.path.mkdir(parents=True)
         mark = {
             "path": path,
@@ -67,8 +71,12 @@ def submit(request: Request, chosen: Settings, values: dict[str, str]) -> list[R
             "profile": chosen.profile.model_dump(mode="json", exclude_unset=True),
         }
         run.write(_MARK, json.dumps(mark))
-        pull(run)
-        runs.append(run)
+        # It is there from now on, whether or not its files can be fetched yet.
+        array = [other.id for other in runs] if len(runs) > 1 else []
+        run.append(Kind.SUBMITTED, name=job.name, engine="slurm", shape=job.resources.shape, array=array)
+    for run in runs:
+        with contextlib.suppress(LoginError):
+            pull(run)
     return runs
 
 
@@ -89,22 +97,30 @@ def status(run: RunDirectory) -> Status:
 def pull(run: RunDirectory) -> Status:
     """Fetch what has been written at the site since the last time."""
     path, profile = _mark(run)
-    known = {str(p.relative_to(run.path)): [p.stat().st_size, p.stat().st_mtime_ns] for p in _files(run.path)}
+    pulled = _pulled(run)
+    known = {name: [(run.path / name).stat().st_size, *seen] for name, seen in pulled.items()}
     answer, data = _call(profile, {"action": "pull", "run": path, "known": known})
     view = memoryview(data)
-    for name, offset, length, stamp in answer["files"]:
+    for name, offset, length, stamp, inode in answer["files"]:
         target = run.path / name
-        if not target.resolve().is_relative_to(run.path.resolve()) or Path(name).name == _MARK:
+        if not target.resolve().is_relative_to(run.path.resolve()) or Path(name).name in (_MARK, _PULLED):
             raise LoginError(
                 f"the login node sent a file outside the run: {name!r}", "do not trust this host"
             )
+        piece, view = view[:length], view[length:]
+        if offset and (not target.exists() or target.stat().st_size < offset):
+            continue  # another reader has begun it anew meanwhile: the next time tells
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("r+b" if offset and target.exists() else "wb") as stream:
+        with target.open("r+b" if offset else "wb") as stream:
             stream.seek(offset)
-            stream.write(view[:length])
+            stream.write(piece)
             stream.truncate()
         os.utime(target, ns=(stamp, stamp))
-        view = view[length:]
+        pulled[name] = [stamp, inode]
+    if answer["files"]:
+        run.write(_PULLED, json.dumps(pulled))
+    if answer["left"] and not answer["alive"]:
+        return Status(True, "what it has written is still being fetched")
     return Status(answer["alive"], answer["waiting"])
 
 
@@ -141,18 +157,19 @@ def _call(
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps(words).encode() + b"\n")
-        if upload:
-            upload(process.stdin)
-        out, err = process.communicate(timeout=_LIMIT)
-    except BrokenPipeError:
+        with contextlib.suppress(BrokenPipeError):  # what it answers says why it reads no further
+            process.stdin.write(json.dumps(words).encode() + b"\n")
+            if upload:
+                upload(process.stdin)
         out, err = process.communicate(timeout=_LIMIT)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         raise LoginError(
             f"{profile.login} did not answer within {_LIMIT:.0f} s", "try `ssh` by hand"
         ) from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
     line, _, data = out.partition(b"\n")
     try:
         answer: dict[str, Any] = json.loads(line)
@@ -175,11 +192,15 @@ def _ssh(profile: Profile) -> list[str]:
     host, _, port = str(profile.login).partition(":")
     command = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ControlMaster=auto"]
     command += ["-o", f"ControlPath={folder}/%C", "-o", "ControlPersist=60", *profile.ssh]
+    # Of two values ssh takes the first: a site's own comes before.
+    command += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     return [*command, *(["-p", port] if port else []), host]
 
 
-def _local_folders(job: JobSpec) -> dict[str, Path]:
-    """What must be uploaded, by its name in the archive; outputs can only come back with the run."""
+def _local_sources(job: JobSpec) -> dict[str, Path]:
+    """What must be uploaded, by what it is of the job; outputs and logs can only come back with the run."""
+    if job.log_url and "://" not in job.log_url:
+        raise UsageError(f"log_url is {job.log_url!r}, a folder of this machine", "give a URL")
     for channel in job.outputs:
         if channel.target and "://" not in channel.target:
             raise UsageError(
@@ -190,10 +211,19 @@ def _local_folders(job: JobSpec) -> dict[str, Path]:
     return {name: Path(path) for name, path in sources.items() if path and "://" not in path}
 
 
+def _place(name: str, path: Path) -> str:
+    """Where it lies in the archive: a single file keeps its own name."""
+    return name if path.is_dir() else f"{name}/{path.name}"
+
+
 def _mark(run: RunDirectory) -> tuple[str, Profile]:
     data = json.loads((run.path / _MARK).read_text())
     return data["path"], Profile.model_validate(data["profile"])
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and path.name != _MARK)
+def _pulled(run: RunDirectory) -> dict[str, list[int]]:
+    try:
+        found: dict[str, list[int]] = json.loads((run.path / _PULLED).read_text())
+    except FileNotFoundError:
+        return {}
+    return {name: seen for name, seen in found.items() if (run.path / name).is_file()}

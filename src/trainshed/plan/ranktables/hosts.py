@@ -56,10 +56,6 @@ def read_hosts_argument(text: str) -> tuple[HostSlots, ...]:
     return tuple(hosts)
 
 
-def write_hosts_argument(hosts: Iterable[HostSlots]) -> str:
-    return ",".join(f"{entry.host}:{entry.slots}" for entry in hosts)
-
-
 def hosts_of(table: RankTable) -> tuple[HostSlots, ...]:
     return tuple(HostSlots(server.server_id, len(server.devices)) for server in table.by_server())
 
