@@ -96,10 +96,8 @@ class Caller:
             lines = self._signer.headers(method, host, path, encoded, extra)
             head = f"{method} {target} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
             try:
-                answer = self._exchange(host, method, head.encode("utf-8"), body, into)
+                answer = self._exchange(host, method, head.encode("utf-8"), body, into, check)
                 if answer.status < 300:
-                    if check:
-                        check(answer)
                     return answer
             except ChecksumError as error:
                 last: Exception = error
@@ -134,6 +132,7 @@ class Caller:
         head: bytes,
         body: bytes | bytearray | memoryview,
         into: memoryview | Sink | None,
+        check: Callable[[Answer], None] | None,
     ) -> Answer:
         with self._lock:
             pool = self._pools.setdefault(host, [])
@@ -149,6 +148,8 @@ class Caller:
             try:
                 connection.send(head, body)
                 answer = connection.receive(method, into)
+                if check and answer.status < 300:
+                    check(answer)
                 break
             except (ConnectionError, WireError):
                 connection.close()
@@ -158,7 +159,7 @@ class Caller:
             except BaseException:
                 connection.close()
                 raise
-        # After 400 or 5xx the next try takes another way: what spoilt the request may be this connection's path.
+        # After 400, 5xx or a wrong checksum the next try takes another way: this one may have spoilt it.
         if connection.reusable and answer.status != 400 and answer.status < 500:
             with self._lock:
                 pool.append(connection)

@@ -40,6 +40,8 @@ class User:
 class Identities:
     users: dict[str, User]
     teams: dict[str, tuple[str, ...]]
+    removed: tuple[str, ...] = ()
+    """Users there were: a running SeaweedFS forgets only whom it is told to shut out."""
 
     def buckets_of(self, user: User) -> tuple[str, ...]:
         found = [home_bucket(user.name), *user.buckets]
@@ -49,13 +51,15 @@ class Identities:
 
     def render(self) -> str:
         """The identities as SeaweedFS reads them."""
-        listed = []
+        listed: list[dict[str, object]] = []
         for user in self.users.values():
             actions = ["Admin", *_RIGHTS] if user.admin else []
             if not user.admin:
                 actions = [f"{right}:{bucket}" for bucket in self.buckets_of(user) for right in _RIGHTS]
             key = {"accessKey": user.access_key, "secretKey": user.secret_key}
             listed.append({"name": user.name, "credentials": [key], "actions": actions})
+        for name in self.removed:
+            listed.append({"name": name, "credentials": [], "actions": [], "disabled": True})
         return json.dumps({"identities": listed}, indent=1)
 
 
@@ -75,14 +79,17 @@ def load(folder: Path) -> Identities:
         )
         for u in data["users"]
     }
-    return Identities(users, {name: tuple(buckets) for name, buckets in data["teams"].items()})
+    teams = {name: tuple(buckets) for name, buckets in data["teams"].items()}
+    return Identities(users, teams, tuple(data.get("removed", ())))
 
 
 def save(folder: Path, identities: Identities) -> None:
-    text = json.dumps(
-        {"users": [asdict(u) for u in identities.users.values()], "teams": identities.teams}, indent=1
-    )
-    write_secret(folder / "identities.json", text)
+    data = {
+        "users": [asdict(u) for u in identities.users.values()],
+        "teams": identities.teams,
+        "removed": identities.removed,
+    }
+    write_secret(folder / "identities.json", json.dumps(data, indent=1))
     write_secret(folder / "s3.json", identities.render())
 
 
@@ -112,7 +119,8 @@ def add_user(folder: Path, name: str, teams: list[str], buckets: list[str], *, a
             admin=old.admin or admin,
         )
         known = {**dict.fromkeys(teams, ()), **found.teams}
-        save(folder, Identities({**found.users, name: user}, known))
+        removed = tuple(other for other in found.removed if other != name)
+        save(folder, Identities({**found.users, name: user}, known, removed))
     return user
 
 
@@ -140,7 +148,7 @@ def add_team_bucket(folder: Path, team: str, bucket: str) -> None:
     with locked(folder):
         found = load(folder)
         buckets = tuple(dict.fromkeys((*found.teams.get(team, ()), bucket)))
-        save(folder, Identities(found.users, {**found.teams, team: buckets}))
+        save(folder, replace(found, teams={**found.teams, team: buckets}))
 
 
 def remove_user(folder: Path, name: str) -> None:
@@ -150,7 +158,8 @@ def remove_user(folder: Path, name: str) -> None:
         found = load(folder)
         if name not in found.users:
             raise NotFoundError(f"no store user {name!r}", f"there are: {', '.join(found.users)}")
-        save(folder, Identities({k: v for k, v in found.users.items() if k != name}, found.teams))
+        others = {k: v for k, v in found.users.items() if k != name}
+        save(folder, Identities(others, found.teams, (*found.removed, name)))
 
 
 def get_user(folder: Path, name: str) -> User:
