@@ -32,7 +32,7 @@ def kinds(run: str) -> dict[str, list[int]]:
     for pid, line in processes_of(run).items():
         if "engines.local.driver" in line:
             kind = "driver"
-        elif "bwrap" in line.split()[0]:
+        elif "bwrap" in line.partition(" ")[0]:
             kind = "sandbox"
         elif "agent.main" in line:
             kind = "coordinator" if line.rstrip().endswith("--node 0") else "agent"
