@@ -84,7 +84,9 @@ def test_a_home_that_cannot_be_written_is_one_line(shed: Shed) -> None:
     job = shed.job(command="true")
     done = shed.cli("submit", job)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.fullmatch(r"error: submit: \S+/runs/job-\S+: Not a directory\n", done.stderr)
+    assert re.fullmatch(
+        r"error: submit: \S+/runs/job-\S+: Not a directory\b.*check the path.*", done.stderr, re.S
+    )
     told = json.loads(shed.cli("submit", job, "--json").stdout)["error"]
     assert told["message"].endswith("Not a directory")
 

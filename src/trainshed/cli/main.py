@@ -66,7 +66,8 @@ def _main(argv: list[str]) -> int:
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _tell(TrainshedError(f"{argv[0]}: {where}{error.strerror or error}"), as_json="--json" in argv)
+        text = f"{argv[0]}: {where}{error.strerror or error}"
+        _tell(TrainshedError(text, "check the path, its rights and the free space"), as_json="--json" in argv)
         return 1
 
 

@@ -53,7 +53,9 @@ def status(as_json: Json = False) -> None:
     print(
         f"running at {state.url} (pid {state.store_pid}, watched by {state.pid}, {state.restarts} restarts)"
     )
-    print(f"for boto3 with signatures V2: {state.v2_url}")
+    print(
+        f"for boto3 with signatures V2: {state.v2_url or 'restart the store, an older Trainshed started it'}"
+    )
     print(f"memory {memory}, data {state.data_bytes / 2**20:.1f} MiB in {state.folder}")
 
 

@@ -129,7 +129,7 @@ def status(home: Path | None = None) -> Status:
     return Status(
         running,
         f"http://127.0.0.1:{state['ports']['s3']}" if running else "",
-        f"http://127.0.0.1:{state['ports'].get('v2', 0)}" if running else "",
+        f"http://127.0.0.1:{state['ports']['v2']}" if running and "v2" in state["ports"] else "",
         int(state.get("pid", 0)) if running else 0,
         store_pid,
         int(state.get("restarts", 0)),
