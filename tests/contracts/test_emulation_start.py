@@ -19,7 +19,10 @@ HOOKED = "import sys; print(any(type(f).__module__ == 'trainshed_emulation' for 
 
 
 def start(program: str, *folders: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, (SITE / "emulation", *folders)))}
+    kept = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": ":".join(map(str, (SITE / "emulation", *folders, SITE / "common"))),
+    }
     return subprocess.run(
         [sys.executable, "-c", program], env=kept | env, capture_output=True, text=True, timeout=30
     )
@@ -65,7 +68,7 @@ def ranked(tmp_path: Path, rank: str) -> subprocess.CompletedProcess[str]:
         "RANK_ID": rank,
         "RANK_SIZE": "4",
     }
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SITE / 'emulation'}:{tmp_path}"}
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SITE / 'emulation'}:{tmp_path}:{SITE / 'common'}"}
     return subprocess.run(
         ["bash", "-c", f"sleep 300 & echo $!; {sys.executable} -c 'import mindspore'; kill $!; echo went on"],
         env=kept | env,

@@ -37,12 +37,12 @@ except ValueError:
 
 
 def test_code_for_ascend_runs_on_the_cpu_and_says_so() -> None:
-    emulation = Path(trainshed.__file__).parent / "contracts" / "site" / "emulation"
+    site = Path(trainshed.__file__).parent / "contracts" / "site"
     done = subprocess.run(
         [ENVIRONMENTS / "mindspore" / "bin" / "python", "-c", PROGRAM],
         env={
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(emulation),
+            "PYTHONPATH": f"{site / 'emulation'}:{site / 'common'}",
             "TRAINSHED_EMULATED": "1",
             "GLOG_v": "3",
         },

@@ -9,6 +9,8 @@ import paddle
 import paddle.distributed as dist
 
 dist.init_parallel_env()
+from paddle.distributed.collective import _default_store  # noqa: E402 - there is none before
+
 rank, size = dist.get_rank(), dist.get_world_size()
 total = paddle.to_tensor([float(rank)])
 dist.all_reduce(total)
@@ -16,6 +18,13 @@ assert float(total) == size * (size - 1) / 2, total
 if "--die" in sys.argv and rank == size - 1:
     print(f"DIES {time.time()}", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
+
+# Paddle keeps the addresses of all groups under the same names; a second group must not meet the first's.
+places = [bytes(_default_store.get(str(other))) for other in range(size)]
+again = paddle.to_tensor([float(rank)])
+dist.all_reduce(again, group=dist.new_group(list(range(size))))
+assert float(again) == float(total), again
+assert [bytes(_default_store.get(str(other))) for other in range(size)] == places, "a group's places are gone"
 
 paddle.seed(rank)
 layer = paddle.nn.Linear(1, 1)

@@ -6,21 +6,21 @@ program asks for (device, backend, workers), never what is computed.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import trainshed_overlay  # type: ignore[import-not-found,unused-ignore]
+
 _said: set[str] = set()
 
 
 def say(text: str) -> None:
-    """One line in the log, once for each text. Straight to the file: a program may have taken sys.stderr."""
+    """One line in the log, once for each text."""
     if text not in _said:
         _said.add(text)
-        os.write(2, f"trainshed: EMULATED: {text}\n".encode("utf-8", "replace"))
+        trainshed_overlay.say(f"EMULATED: {text}")
 
 
 def _context(module: Any) -> None:
@@ -187,40 +187,13 @@ _PATCHES: dict[str, Callable[[Any], None]] = {
 }
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the usual finders find a module, and lays the patch over it once it is loaded."""
-
+class _Finder(trainshed_overlay.Finder):  # type: ignore[misc,unused-ignore]
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name == "mindspore" and "MS_ROLE" not in os.environ:
             # Before the import, which takes seconds: a script that counts wrongly fails at once.
             _check_rank()
-        patch = _PATCHES.get(name)
-        if patch is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        spec.loader = _Loader(spec.loader, patch)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: Any, patch: Callable[[Any], None]) -> None:
-        self._inner, self._patch = inner, patch
-
-    def create_module(self, spec: Any) -> Any:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        self._inner.exec_module(module)
-        try:
-            self._patch(module)
-        except AttributeError as error:
-            say(f"{module.__name__} is of a version that is not known here ({error}); its own rules apply")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return super().find_spec(name, path, target)
 
 
 def install() -> None:
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder(_PATCHES))

@@ -1,7 +1,7 @@
 """Python imports this before a program starts, when its folder is on PYTHONPATH.
 
-Acts on `python -m paddle.distributed.launch` alone: old arguments become today's, and a line in the
-log says so. Every other program only pays for one comparison. A sitecustomize further down the path
+`python -m paddle.distributed.launch`: old arguments become today's, and a line in the log says so. Where
+ranks meet by gloo, a patch waits for Paddle's import. Every other program only pays for a comparison. A sitecustomize further down the path
 (the system's, another contract's) is run afterwards, as if this one were not there.
 """
 
@@ -62,4 +62,8 @@ def _run_next() -> None:
 
 if _is_launcher():
     _translate()
+elif os.environ.get("PADDLE_DISTRI_BACKEND") == "gloo":
+    import trainshed_paddle_groups  # type: ignore[import-not-found,unused-ignore]
+
+    trainshed_paddle_groups.install()
 _run_next()

@@ -1,0 +1,75 @@
+"""Gives every group of Paddle's ranks on gloo a rendezvous of its own.
+
+Paddle 3 makes two meshes of connections for a group. The addresses of the second lie in one store for all
+groups, under the bare number of the rank. A rank that comes to it before the others reads where they
+listened for the group before (fleet always makes a second group): "Connection refused", now and then.
+Standard library only: the job's own Python imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from trainshed_overlay import Finder, say  # type: ignore[import-not-found,unused-ignore]
+
+_TRIES = 5
+_kept: list[Any] = []
+
+
+def _collective(module: Any) -> None:
+    import inspect
+
+    original = module._new_process_group_impl
+    signature = inspect.signature(original)
+
+    def new_group(*arguments: Any, **named: Any) -> Any:
+        given = signature.bind(*arguments, **named)
+        given.apply_defaults()
+        values = given.arguments
+        # The first group (number 0) finds an empty store.
+        if values["backend"] == "gloo" and values["group_id"]:
+            values["store"] = _own_store(
+                module.core.TCPStore, values["store"], values["rank"], values["group_id"]
+            )
+        return original(*given.args, **given.kwargs)
+
+    module._new_process_group_impl = new_group
+
+
+def _own_store(make: Any, store: Any, rank: int, group: int) -> Any:
+    """A store for this group alone, kept by its first rank; the others learn from `store` where it is."""
+    key = f"trainshed/group/{group}"
+    if rank == 0:
+        own, place = _serve(make)
+        store.set(key, place)
+        if not _kept:
+            say("Paddle's groups on gloo get a store each: in a common one they find each other's addresses")
+    else:
+        store.wait(key)
+        host, _, port = bytes(store.get(key)).decode().rpartition(":")
+        own = make(host, int(port), False, 1)
+    _kept.append(own)
+    return own
+
+
+def _serve(make: Any) -> tuple[Any, str]:
+    import socket
+
+    host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
+    for left in reversed(range(_TRIES)):
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            port = probe.getsockname()[1]
+        try:
+            return make(host, port, True, 1), f"{host}:{port}"
+        except Exception:
+            # Another took the port meanwhile; Paddle has many names for that.
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def install() -> None:
+    sys.meta_path.insert(0, Finder({"paddle.distributed.collective": _collective}))
