@@ -62,23 +62,21 @@ def seconds_of(argv: Sequence[str | Path], **more: object) -> float:
     return spent
 
 
-def run(race: Race) -> dict[str, object]:
-    """One race: rounds alternate between all sides, after one round that does not count."""
-    BUILD.mkdir(exist_ok=True)
+def run(race: Race, work: Path) -> dict[str, object]:
+    """One race in a folder of its own: rounds alternate between all sides, after one that does not count."""
+    work.mkdir()
     times: dict[str, list[float]] = {"ours": [], **{name: [] for name in race.peers}}
-    with tempfile.TemporaryDirectory(prefix=f"race-{race.name}-", dir=BUILD) as folder:
-        work = Path(folder)
-        if race.setup:
-            race.setup(work)
-        try:
-            for number in range(race.rounds + 1):
-                for name, side in {"ours": race.ours, **race.peers}.items():
-                    spent = side(work)
-                    if number:
-                        times[name].append(spent)
-        finally:
-            if race.teardown:
-                race.teardown(work)
+    if race.setup:
+        race.setup(work)
+    try:
+        for number in range(race.rounds + 1):
+            for name, side in {"ours": race.ours, **race.peers}.items():
+                spent = side(work)
+                if number:
+                    times[name].append(spent)
+    finally:
+        if race.teardown:
+            race.teardown(work)
     medians = {name: statistics.median(values) for name, values in times.items()}
     best = min(race.peers, key=lambda name: medians[name])
     ratio = medians[best] / medians["ours"]
@@ -115,12 +113,15 @@ def main() -> int:
         )
         return 2
     results = []
-    for race in chosen:
-        if reason := race.needs():
-            print(f"race {race.name} not run: {reason}", flush=True)
-            results.append({"race": race.name, "not_run": reason})
-        else:
-            results.append(run(race))
+    BUILD.mkdir(exist_ok=True)
+    # Folders go when all is over: for minutes after many files were deleted, ext4 is slow to make new ones.
+    with tempfile.TemporaryDirectory(prefix="races-", dir=BUILD) as folder:
+        for race in chosen:
+            if reason := race.needs():
+                print(f"race {race.name} not run: {reason}", flush=True)
+                results.append({"race": race.name, "not_run": reason})
+            else:
+                results.append(run(race, Path(folder) / race.name))
     report = {
         "machine": {"cores": os.cpu_count(), "load": os.getloadavg()},
         "time": time.time(),

@@ -60,6 +60,8 @@ class Caller:
         if port != (443 if secure else 80):
             self._netloc += f":{port}"
         self._address = Address(host, port, secure, credentials.verify_tls)
+        self.is_here = host.startswith("127.")
+        """Whether the store shares this machine, and so its cores and its clock."""
         self._signer = Signer(credentials)
         self._pools: dict[str, list[Connection]] = {}
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from trainshed.store import checksum
 from trainshed.store.errors import ChecksumError, StoreError
 from trainshed.store.local import Partial, Root
-from trainshed.store.parts import ChangedError, Meta, part_size
+from trainshed.store.parts import ChangedError, Meta, fetched_part_size, part_size
 from trainshed.store.remote_side import RemoteReading
 from trainshed.store.tree import Entry, Problem, local_name_problem, scan_local
 from trainshed.store.wire import Sink
@@ -115,6 +115,8 @@ class LocalWriting:
         self._reading = reading
         self._partial = root.partial(name, reading.size, reading.version)
         self.part = part_size(reading.size)
+        if isinstance(reading, RemoteReading) and reading.crc32:  # an MD5 of parts dictates their size
+            self.part = fetched_part_size(reading.size, here=reading.is_here)
         by_crc32 = bool(reading.crc32) or isinstance(reading, LocalReading)
         self._digest = checksum.crc32 if by_crc32 else checksum.md5
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PART = 8 << 20
+PART, PART_HERE = 8 << 20, 32 << 20
 MAX_PARTS = 10_000
 
 
@@ -14,6 +14,11 @@ def part_size(size: int) -> int:
     while part * MAX_PARTS < size:
         part *= 2
     return part
+
+
+def fetched_part_size(size: int, *, here: bool) -> int:
+    """Parts of a download that nobody holds in memory: large where each request takes our own cores' time."""
+    return max(part_size(size), PART_HERE if here else PART)
 
 
 class ChangedError(Exception):

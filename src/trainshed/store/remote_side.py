@@ -49,6 +49,7 @@ class RemoteReading:
         head = self._client.head(self._bucket, self._key)
         if head is None:
             raise ChangedError("was removed before it was copied")
+        self.is_here = self._client.is_here
         self.etag = unquoted(head.headers.get("etag", ""))
         self.md5 = "" if is_encrypted(head) else self.etag
         """The ETag where it tells of the bytes: an MD5, or one of the MD5s of its parts."""

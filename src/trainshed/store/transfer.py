@@ -14,7 +14,7 @@ from trainshed.store.tree import Entry, Problem
 
 TRIES = 3
 SMALL = 64 * 1024
-PIECE = 128 * 1024  # stays in a core's cache while it is summed and written
+PIECE = 256 * 1024  # stays in a core's cache while it is summed and written
 SERVER_COPY_LIMIT = 5 << 30
 
 

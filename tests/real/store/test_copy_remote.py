@@ -20,9 +20,12 @@ from trainshed.store import (
     remove,
     write_bytes,
 )
-from trainshed.store.local_side import LocalReading
-from trainshed.store.remote_side import RemoteWriter
+from trainshed.store.local import Root
+from trainshed.store.local_side import LocalReading, LocalWriter, LocalWriting
+from trainshed.store.remote_side import RemoteReader, RemoteWriter
 from trainshed.store.s3 import Client
+from trainshed.store.transfer import PIECE
+from trainshed.store.tree import Entry
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -134,6 +137,35 @@ def test_an_interrupted_upload_continues_with_the_parts_that_are_there(
     copy(str(file), f"s3://{bucket}/big", credentials=store)
     assert b"".join(cat(f"s3://{bucket}/big", credentials=store)) == file.read_bytes()
     assert client.find_multipart(bucket, "big") == ""
+
+
+@pytest.mark.parametrize(("here", "part"), [(True, 32 * MIB), (False, 8 * MIB)])
+def test_an_interrupted_download_continues_with_the_parts_that_are_there(
+    tmp_path: Path, store: Credentials, bucket: str, client: Client, here: bool, part: int
+) -> None:
+    file = fill(tmp_path / "big", 3 * part - 1)
+    copy(str(file), f"s3://{bucket}/big", credentials=store)
+    client.is_here = here
+    reader = RemoteReader(client, bucket, "")
+    root = Root(str(tmp_path / "to"))
+
+    def begun() -> LocalWriting:
+        return LocalWriter(root).begin("big", reader.open(Entry("big", file.stat().st_size)))
+
+    first = begun()
+    assert (first.part, first.have) == (part, {})
+    first.fetch(2, reader.open(Entry("big", file.stat().st_size)), memoryview(bytearray(PIECE)))
+    first.suspend()
+    again = begun()
+    assert set(again.have) == {2}
+    again.suspend()
+    (partial,) = (p for p in (tmp_path / "to").iterdir() if "journal" not in p.name)
+    assert partial.read_bytes()[2 * part :] == file.read_bytes()[2 * part :]
+    if here:
+        copy(f"s3://{bucket}/big", str(tmp_path / "to/big"), credentials=store)
+        assert (tmp_path / "to/big").read_bytes() == file.read_bytes()
+        assert [p.name for p in (tmp_path / "to").iterdir()] == ["big"]
+    root.close()
 
 
 def test_parts_of_another_content_are_not_taken_over(
