@@ -205,7 +205,7 @@ def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:
 
 
 def volume_megabytes(free: int) -> int:
-    """Small enough for hundreds of volumes on this disk, since a bucket takes at least one."""
+    """Small enough for hundreds of volumes on this disk, since a bucket takes at least two."""
     return max(32, min(1024, (free >> 20) // 512))
 
 
@@ -222,7 +222,8 @@ def environment(key: str) -> dict[str, str]:
     return {
         **kept,
         "GOMEMLIMIT": f"{MEMORY_MIB}MiB",
-        "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",
+        # Two volumes of a bucket take turns: with one, writers stand still when it is full until the next is there.
+        "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2",
         "WEED_JWT_SIGNING_KEY": key,
         "WEED_JWT_SIGNING_READ_KEY": key,
         "WEED_JWT_FILER_SIGNING_KEY": key,
