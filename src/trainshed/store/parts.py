@@ -18,7 +18,7 @@ def part_size(size: int) -> int:
 
 def fetched_part_size(size: int, *, here: bool) -> int:
     """Parts of a download that nobody holds in memory: large where each request takes our own cores' time."""
-    return max(part_size(size), PART_HERE if here else PART)
+    return max(part_size(size), PART_HERE) if here else part_size(size)
 
 
 class ChangedError(Exception):

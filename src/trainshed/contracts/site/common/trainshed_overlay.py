@@ -11,13 +11,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Patch = Callable[[Any], None]
-
 
 class Finder(importlib.abc.MetaPathFinder):
     """Lets the usual finders find a module, and lays its patch over it once it is loaded."""
 
-    def __init__(self, patches: Mapping[str, Patch]) -> None:
+    def __init__(self, patches: Mapping[str, Callable[[Any], None]]) -> None:
         self._patches = patches
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -32,7 +30,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: Any, patch: Patch) -> None:
+    def __init__(self, inner: Any, patch: Callable[[Any], None]) -> None:
         self._inner, self._patch = inner, patch
 
     def create_module(self, spec: Any) -> Any:

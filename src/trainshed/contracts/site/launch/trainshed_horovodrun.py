@@ -7,6 +7,8 @@
 Of the standard library and Horovod alone: it is run by the job's own Python.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import struct

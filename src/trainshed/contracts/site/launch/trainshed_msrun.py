@@ -9,6 +9,8 @@
 Of the standard library alone: it is run by the job's own Python.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -55,7 +57,7 @@ def needs_scheduler(options: Mapping[str, str], env: Mapping[str, str]) -> bool:
     return master.startswith("127.") and master != "127.0.0.1" and master == env.get("TRAINSHED_NODE_ADDRESS")
 
 
-def _scheduler(options: Mapping[str, str], script: Sequence[str]) -> "subprocess.Popen[bytes]":
+def _scheduler(options: Mapping[str, str], script: Sequence[str]) -> subprocess.Popen[bytes]:
     folder = options.get("--log_dir", "") or "."
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     size = options.get("--worker_num", "8")
@@ -93,7 +95,7 @@ def main() -> int:
     if not script:
         os.execv(program, [program, *sys.argv[1:]])  # noqa: S606
     added = {name: value for name, value in defaults(os.environ).items() if name not in options}
-    options |= added
+    options.update(added)
     if added:
         words = " ".join(f"{name}={value}" for name, value in added.items())
         print(f"trainshed: msrun {words} added: that is this job's shape", file=sys.stderr, flush=True)
@@ -113,14 +115,16 @@ def main() -> int:
     return _watch(launcher, started[0] if len(started) > 1 else None)
 
 
-def _watch(launcher: "subprocess.Popen[bytes]", scheduler: "subprocess.Popen[bytes] | None") -> int:
+def _watch(launcher: subprocess.Popen[bytes], scheduler: subprocess.Popen[bytes] | None) -> int:
     """msrun's end counts; so does the scheduler's, if it fails first."""
-    while (code := launcher.poll()) is None:
+    code = launcher.poll()
+    while code is None:
         if scheduler and scheduler.poll() not in (None, 0):
             print("trainshed: msrun's scheduler ended: see scheduler.log", file=sys.stderr, flush=True)
             launcher.terminate()
             return 1
         time.sleep(0.1)
+        code = launcher.poll()
     if scheduler is None:
         return code
     if code != 0:

@@ -55,12 +55,9 @@ def translate(
     return Translation([*new, *kept, *script], message, warnings)
 
 
-_Options = list[tuple[str, "str | None"]]
-
-
-def _split(arguments: Sequence[str]) -> tuple[_Options, list[str]]:
+def _split(arguments: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
     """The launcher's options (each takes a value) and, from the script on, everything else."""
-    options: _Options = []
+    options: list[tuple[str, str | None]] = []
     i = 0
     while i < len(arguments) and arguments[i].startswith("-"):
         name, equals, value = arguments[i].partition("=")
