@@ -1,6 +1,5 @@
 """Scripts run `moxing` in Pythons that know nothing of Trainshed, as old as 3.7."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +12,6 @@ pytestmark = [pytest.mark.store]
 
 PACKAGE = Path(trainshed.__file__).parent
 SITE = PACKAGE / "contracts/site/modelarts"
-FILES = [
-    *(SITE / "moxing").rglob("*.py"),
-    *(PACKAGE / "store").glob("*.py"),
-    PACKAGE / "errors.py",
-    PACKAGE / "__init__.py",
-]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_every_module_is_written_in_python_3_7(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 7))
 
 
 def run(code: str) -> str:

@@ -93,6 +93,10 @@ def test_pages_fit_and_can_be_read(
             answer = page.goto(url + path)
             assert answer is not None and answer.status == 200
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is too wide"
+            hidden = (
+                "[...document.querySelectorAll('section')].filter(s => s.scrollWidth > s.clientWidth).length"
+            )
+            assert page.evaluate(hidden) == 0, f"{path}: a table is cut off"
             back, ink = page.evaluate(
                 "(() => { const s = getComputedStyle(document.body); return [s.backgroundColor, s.color] })()"
             )

@@ -246,7 +246,7 @@ def _score(stored: Stored) -> str:
     if value is None:
         return "" if stored.state == "received" else "not measured"
     words = f"{_number(value)} {escape(str(stored.summary.get('unit', '')))}"
-    return f"{words} stated, not accepted" if stored.state == "failed" else words
+    return f"{words} <small>stated, not accepted</small>" if stored.state == "failed" else words
 
 
 def _shape(stored: Stored) -> str:

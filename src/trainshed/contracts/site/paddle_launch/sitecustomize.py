@@ -1,8 +1,9 @@
 """Python imports this before a program starts, when its folder is on PYTHONPATH.
 
 `python -m paddle.distributed.launch`: old arguments become today's, and a line in the log says so. Where
-ranks meet by gloo, a patch waits for Paddle's import. Every other program only pays for a comparison. A sitecustomize further down the path
-(the system's, another contract's) is run afterwards, as if this one were not there.
+ranks meet by gloo, a patch waits for Paddle's import. Every other program only pays for a comparison.
+A sitecustomize further down the path (the system's, another contract's) is run afterwards, as if this one
+were not there.
 """
 
 import os

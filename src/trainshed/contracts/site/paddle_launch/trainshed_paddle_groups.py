@@ -21,8 +21,10 @@ _kept: list[Any] = []
 def _collective(module: Any) -> None:
     import inspect
 
-    original = module._new_process_group_impl
+    original, make = module._new_process_group_impl, module.core.TCPStore
     signature = inspect.signature(original)
+    if not {"backend", "store", "rank", "group_id"} <= set(signature.parameters):
+        raise AttributeError("_new_process_group_impl takes other arguments")
 
     def new_group(*arguments: Any, **named: Any) -> Any:
         given = signature.bind(*arguments, **named)
@@ -30,16 +32,17 @@ def _collective(module: Any) -> None:
         values = given.arguments
         # The first group (number 0) finds an empty store.
         if values["backend"] == "gloo" and values["group_id"]:
-            values["store"] = _own_store(
-                module.core.TCPStore, values["store"], values["rank"], values["group_id"]
-            )
+            values["store"] = _own_store(make, values["store"], values["rank"], values["group_id"])
         return original(*given.args, **given.kwargs)
 
     module._new_process_group_impl = new_group
 
 
 def _own_store(make: Any, store: Any, rank: int, group: int) -> Any:
-    """A store for this group alone, kept by its first rank; the others learn from `store` where it is."""
+    """A store for this group alone, kept by its first rank; the others learn from `store` where it is.
+
+    They wait for it as long as Paddle's stores wait for anything (15 minutes).
+    """
     key = f"trainshed/group/{group}"
     if rank == 0:
         own, place = _serve(make)
@@ -58,17 +61,18 @@ def _serve(make: Any) -> tuple[Any, str]:
     import socket
 
     host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
-    for left in reversed(range(_TRIES)):
+    for tries in range(1, _TRIES + 1):
         with socket.socket() as probe:
             probe.bind((host, 0))
             port = probe.getsockname()[1]
         try:
-            return make(host, port, True, 1), f"{host}:{port}"
+            own = make(host, port, True, 1)
+            break
         except Exception:
             # Another took the port meanwhile; Paddle has many names for that.
-            if not left:
+            if tries == _TRIES:
                 raise
-    raise AssertionError("unreachable")
+    return own, f"{host}:{port}"
 
 
 def install() -> None:
