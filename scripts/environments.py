@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import time
 
-from trainshed.environments import Progress, create
+from trainshed.environments import BuildProgress, create
 from trainshed.errors import TrainshedError
 
 AREAS = {
+    "core": ("mindspore", "pytorch"),
+    "hardening": ("pytorch",),
+    "field": ("mindspore", "pytorch", "paddle", "horovod", "tensorflow"),
     "foundation": ("mindspore", "pytorch"),
     "store": (),
     "contracts": ("mindspore", "pytorch", "paddle", "horovod", "tensorflow"),
@@ -22,7 +25,7 @@ def make(name: str) -> None:
     """One environment, with a word every few seconds; nothing to do if it is there."""
     began = last = time.monotonic()
 
-    def tell(news: Progress) -> None:
+    def tell(news: BuildProgress) -> None:
         nonlocal last
         if time.monotonic() - last > 5:
             last = time.monotonic()
@@ -35,7 +38,7 @@ def make(name: str) -> None:
 def main() -> int:
     area = sys.argv[1] if len(sys.argv) > 1 else ""
     every = dict.fromkeys(name for group in AREAS.values() for name in group)
-    for name in AREAS[area] if area else every:
+    for name in AREAS.get(area, every):
         try:
             make(name)
         except TrainshedError as error:

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Installs the system packages that demo and tests use, where apt and root allow; else names the command.
+# Installs system packages, where apt and root allow; else names the command: scripts/system.sh [PACKAGE...]
+# Without arguments: all that the tests use.
 set -u
-packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static openmpi-bin openssl)
+packages=("$@")
+[ $# -gt 0 ] || packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static openmpi-bin openssl zsh fish python3)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # All tests, or those of one area: scripts/test.sh [AREA] [further arguments of pytest]
 #
-# Environments of the frameworks are made (on a fresh checkout: downloaded and built, for minutes) while the tests
-# run that need none. A test that fails is tried once more, and said to have been: many start real clusters on a
-# machine that may be busy.
+# The frameworks' environments are made (on a fresh checkout: downloaded and built, for minutes) while the tests
+# run that need none. No test is tried a second time. Tests that need no framework mostly wait for processes, so
+# four run side by side; those with a framework are two at a time, one file per process, because they share clusters.
 set -uo pipefail
 area=${1:-}
 shift || true
 bin=$PWD/.venv/bin
 log=build/environments.log
-framework=(tests/real/{aisbench,bench,contracts,examples,foundation,launchers,slurm})
-pytest=("$bin/pytest" --reruns 1 -rRs ${area:+-m "$area"} "$@")
+framework=(tests/real/{aisbench,bench,contracts,examples,field,foundation,hardening,launchers,slurm})
+pytest=("$bin/pytest" -rs --durations=15 ${area:+-m "$area"} "$@")
 
 mkdir -p build
 "$bin/python" scripts/environments.py $area >"$log" 2>&1 &
@@ -19,10 +19,10 @@ trap 'kill $making 2>/dev/null' EXIT
 echo "environments are being made meanwhile; see $log"
 
 if [ $# -eq 0 ]; then
-    "${pytest[@]}" "${framework[@]/#/--ignore=}"
+    "${pytest[@]}" -n 4 --dist worksteal "${framework[@]/#/--ignore=}"
     code=$?
     [ $code -eq 0 ] || [ $code -eq 5 ] || exit $code # 5: the area has none of these
-    pytest+=("${framework[@]}")
+    pytest+=(-n 2 --dist loadfile "${framework[@]}")
 fi
 if ! wait $making; then
     tail -n 20 "$log" >&2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainshed.runs.directory import RunDirectory, Runs
+from trainshed.runs.events import Submitted
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = Path(os.environ.get("TRAINSHED_ENVS") or ROOT / ".envs")
@@ -28,6 +32,13 @@ def until(
         time.sleep(0.02)
     words = what if isinstance(what, str) else what()
     raise AssertionError(f"{words} did not come true within {seconds} s")
+
+
+def public_python() -> str:
+    """A Python that every user may run; the one of the tests may lie in a private home."""
+    found = shutil.which("python3", path="/usr/bin")
+    assert found, "apt-get install python3"
+    return found
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,37 @@ class Shed:
     def log(self, run: str, rank: int) -> str:
         (path,) = self.path(run).glob(f"node-*/rank-{rank}.log")
         return path.read_text()
+
+
+def busybox_image() -> str:
+    """A tiny image made of Debian's static busybox."""
+    name = "localhost/trainshed-busybox:1"
+    if subprocess.run(["podman", "image", "exists", name]).returncode != 0:
+        script = (
+            "d=$(mktemp -d) && mkdir -p $d/bin $d/etc $d/tmp && cp /bin/busybox $d/bin/ && "
+            "printf '#!/bin/busybox sh\\nexec /bin/busybox sh \"$@\"\\n' > $d/bin/bash && chmod +x $d/bin/bash && "
+            "for n in sh cat hostname sleep env ls echo; do ln -s busybox $d/bin/$n; done && "
+            f"tar -C $d -c . | podman import - {name} && rm -r $d"
+        )
+        subprocess.run(["bash", "-c", script], check=True, capture_output=True)
+    return name
+
+
+def made_run(home: Path, name: str = "job", **fields: Any) -> RunDirectory:
+    """The directory of a run that was submitted and did nothing yet."""
+    (run,) = Runs.of(home).create(name)
+    run.writer("submit").append(Submitted(**({"name": name, "engine": "local", "shape": "1x1"} | fields)))
+    return run
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """All that lies below a folder: mode, time of change and content, for comparing."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path.relative_to(folder))] = (info.st_mode, info.st_mtime_ns, content)
+    return found
 
 
 def processes_of(run: str) -> dict[int, str]:

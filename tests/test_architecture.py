@@ -1,17 +1,19 @@
-"""No member of an axis knows a member of another: their names do not appear in each other's code."""
+"""What keeps the source tree easy to search: members of an axis do not know other axes, a class name exists once."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from trainshed import axes
+from trainshed import registry
 
-pytestmark = [pytest.mark.foundation]
-AXES: tuple[axes.Axis, ...] = ("engine", "launcher", "contract")
-SOURCE = Path(axes.__file__).parent
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
+AXES: tuple[registry.Axis, ...] = ("engine", "launcher", "contract")
+SOURCE = Path(registry.__file__).parent
 
 
 def strings_of(path: Path) -> set[str]:
@@ -31,12 +33,12 @@ def strings_of(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_no_axis_decides_by_the_name_of_another(axis: axes.Axis) -> None:
+def test_no_axis_decides_by_the_name_of_another(axis: registry.Axis) -> None:
     others = [other for other in AXES if other != axis]
     # Two member names are also everyday words of other axes: a job's command, a plain process.
-    foreign = {name for other in others for name in axes.members(other)} - {"command", "plain"}
+    foreign = {name for other in others for name in registry.members(other)} - {"command", "plain"}
     for path in (SOURCE / f"{axis}s").rglob("*.py"):
-        if "site" in path.parts:
+        if "payload" in path.parts:
             continue
         assert not strings_of(path) & foreign, (
             f"{path.relative_to(SOURCE)} decides by the name of another axis' member"
@@ -44,7 +46,36 @@ def test_no_axis_decides_by_the_name_of_another(axis: axes.Axis) -> None:
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_every_member_loads_by_its_name(axis: axes.Axis) -> None:
-    assert axes.members(axis)
-    for name in axes.members(axis):
-        assert axes.load(axis, name) is not None
+def test_every_member_loads_by_its_name(axis: registry.Axis) -> None:
+    assert registry.members(axis)
+    for name in registry.members(axis):
+        assert registry.load(axis, name) is not None
+
+
+def test_no_class_name_exists_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert len(places) > 200, "the search found hardly any class"
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_no_test_file_name_exists_twice() -> None:
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert not {name for name in names if names.count(name) > 1}, "pytest cannot collect both"
+
+
+def test_there_is_one_kind_of_lock() -> None:
+    """Two kinds on one file do not see each other: whoever took the other kind was not kept out."""
+    for path in SOURCE.rglob("*.py"):
+        if path.name != "files.py" and "payload" not in path.parts:
+            assert not re.search(r"fcntl\.(flock|lockf|fcntl)\(", path.read_text()), path.relative_to(SOURCE)
+
+
+def test_causes_of_errors_are_kept() -> None:
+    # An attribute that is missing is told as Python tells it; payloads do as the packages they stand for.
+    for path in SOURCE.rglob("*.py"):
+        if path.name != "easydict.py" and "payload" not in path.parts:
+            assert not re.search(r"^ +.* from None$", path.read_text(), re.M), path.relative_to(SOURCE)

@@ -1,6 +1,6 @@
 """Writes the handwritten digits as CIFAR-10 binary files, for the examples to train on.
 
-    python examples/data/make_digits.py [FOLDER]        (default: build/digits)
+    python examples/data/make_digits.py [FOLDER]        (default: digits, beside this file)
 
 FOLDER/train/data_batch_1.bin and FOLDER/eval/test_batch.bin hold 10,000
 records each, as readers of CIFAR-10 expect: a label byte, then 32x32 red,
@@ -37,7 +37,7 @@ Image = tuple[int, bytes]
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / "build" / "digits"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("digits")
     if all(digest(folder / name) == expected for name, expected in EXPECTED.items()):
         print(f"{folder} is there already")
         return

@@ -1,6 +1,6 @@
 """Trains a small network on handwritten digits with MindSpore, data parallel over all ranks.
 
-On one device it runs alone: python train.py --data=../../build/digits
+On one device it runs alone: python train.py --data=../data/digits
 With more, the launcher sets MindSpore's MS_* variables and `init()` joins the ranks.
 """
 

@@ -1,6 +1,6 @@
 """Trains a small network on handwritten digits with PyTorch, data parallel over all ranks (gloo, DDP).
 
-On one device it runs alone: python train.py --data=../../build/digits
+On one device it runs alone: python train.py --data=../data/digits
 With more, the launcher sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 """
 

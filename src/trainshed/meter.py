@@ -4,6 +4,6 @@ The code is in one standard-library file that is also put on the path of every j
 so that scripts in other environments can use the same meter.
 """
 
-from trainshed.contracts.site.common.trainshed_meter import Meter, dataset_checksum
+from trainshed.payload.common.trainshed_meter import Meter, dataset_checksum
 
 __all__ = ["Meter", "dataset_checksum"]

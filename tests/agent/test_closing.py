@@ -14,9 +14,9 @@ from trainshed.agent.handover import Handover
 from trainshed.agent.main import Agent
 from trainshed.plan.model import NodePlan, Plan, Transfer
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Kind
+from trainshed.runs.events import FailureSeen, Note
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
 def node_plan(folder: Path) -> NodePlan:
@@ -62,7 +62,7 @@ def plan_of(run: RunDirectory, node: NodePlan) -> Plan:
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    run = Runs(tmp_path / "runs").create("job")
+    (run,) = Runs(tmp_path / "runs").create("job")
     node = node_plan(tmp_path)
     monkeypatch.setattr(processes, "stop_all", lambda *_: None)
     return Agent(run, plan_of(run, node), node, Handover(secret="00"))
@@ -93,7 +93,7 @@ def test_a_node_stays_in_reach_through_every_step_of_its_end(
     monkeypatch.setattr(agent._uploads, "save_all", work)
     monkeypatch.setattr(agent._joined, "finish", work)
     assert agent._close() == 0
-    assert not [e.data for e in agent.run.node_events(0) if e.kind is Kind.NOTE]
+    assert not [e for e in agent.run.events() if isinstance(e.body, Note)]
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is made of cheese"), ZeroDivisionError("cheese")])
@@ -106,8 +106,8 @@ def test_whatever_prevents_saving_is_told_and_the_outputs_stay(
     monkeypatch.setattr(agent._uploads, "save_all", fail)
     assert agent._close() == 1
     assert agent.run.is_unsaved(0)
-    (failure,) = (e.data for e in agent.run.node_events(0) if e.kind is Kind.FAILURE)
-    assert "cheese" in failure["reason"] and "node 0 (worker-0)" in failure["reason"]
+    (seen,) = (e.body for e in agent.run.events("node-0-") if isinstance(e.body, FailureSeen))
+    assert "cheese" in seen.failure.reason and "node 0 (worker-0)" in seen.failure.reason
 
 
 def test_node_0_stays_for_as_long_as_its_coordinator(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,13 +15,13 @@ from support import until
 from trainshed.agent import coordinator as module
 from trainshed.agent.coordinator import Coordinator, Limits
 from trainshed.agent.link import Link
-from trainshed.agent.wire import Channel, Message, WireError
+from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Kind
+from trainshed.runs.events import AttemptFinished, EventWriter
 from trainshed.runs.outcome import Failure
 from trainshed.runs.states import Cause, RunState
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
 SECRET = b"secret"
 
 
@@ -32,7 +31,8 @@ class Scene:
     def __init__(self, run: RunDirectory, nodes: int, limits: Limits) -> None:
         self.run = run
         names = [f"worker-{i}" for i in range(nodes)]
-        self.coordinator = Coordinator(run, names, ("127.0.0.1", 0), SECRET, 1.0, limits)
+        record = run.writer("coordinator-1")
+        self.coordinator = Coordinator(record, 1, names, ("127.0.0.1", 0), SECRET, 1.0, limits)
         self.address: tuple[str, int] = self.coordinator._listener.getsockname()
 
     def join(self, node: int) -> Link:
@@ -45,10 +45,10 @@ class Scene:
         """How it ended, as it is recorded."""
         self.coordinator.join(seconds)
         assert not self.coordinator.is_alive(), "it did not end"
-        (event,) = (e for e in self.run.events() if e.kind is Kind.ATTEMPT_FINISHED)
-        failure = event.data.get("failure")
-        assert (event.data["state"] == RunState.SUCCEEDED) == (failure is None)
-        return Failure.from_json(failure) if failure else None
+        (body,) = (e.body for e in self.run.events() if isinstance(e.body, AttemptFinished))
+        assert body.attempt == 1 and body.outcome == self.coordinator.outcome
+        assert (body.outcome.state is RunState.SUCCEEDED) == (body.outcome.failure is None)
+        return body.outcome.failure
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def opened(tmp_path: Path, nodes: int, limits: Limits) -> Iterator[Scene]:
-    made = Scene(Runs(tmp_path).create("job"), nodes, limits)
+    (run,) = Runs(tmp_path).create("job")
+    made = Scene(run, nodes, limits)
     yield made
     if made.coordinator.is_alive():
         made.coordinator.request_stop(Failure(Cause.STOP, "the test is over"))
@@ -101,14 +102,16 @@ def test_a_connection_reset_before_it_is_accepted_is_no_matter(scene: Scene) -> 
     assert scene.ended() is None
 
 
-def test_strangers_who_stay_silent_do_not_hold_nodes_up(scene: Scene) -> None:
+def test_strangers_who_stay_silent_do_not_hold_nodes_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainshed.agent.guests._HANDSHAKE", 1000.0)
     scene.coordinator.start()
     strangers = [scene.stranger() for _ in range(12)]
     for stranger in strangers[:6]:
         stranger.sendall(b"nobody\n")
-    began = time.monotonic()
     bring_through([scene.join(node) for node in range(2)])
-    assert scene.ended() is None and time.monotonic() - began < 3
+    assert scene.ended() is None, "none of them was waited for"
     for stranger in strangers:
         stranger.close()
 
@@ -144,9 +147,9 @@ def test_nodes_are_let_go_even_if_the_end_cannot_be_recorded(
 
     scene.coordinator.start()
     link = scene.join(0)
-    monkeypatch.setattr(RunDirectory, "append", full)
+    monkeypatch.setattr(EventWriter, "append", full)
     link.send({"type": "failed", "failure": Failure(Cause.RANK, "oh").to_json()})
-    with pytest.raises(WireError, match=r"closed|reset"):
+    with pytest.raises(AgentConnectionError, match=r"closed|reset"):
         while link.channel.receive_one(5):
             pass
 
@@ -162,7 +165,10 @@ def test_a_node_may_say_goodbye_after_it_was_given_up(scene: Scene) -> None:
     assert scene.ended() is None
 
 
-def test_a_node_that_comes_after_a_failure_is_told_to_stop(scene: Scene) -> None:
+def test_a_node_that_comes_after_a_failure_is_told_to_stop(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LATE", 1000.0)
     scene.coordinator.start()
     first = scene.join(0)
     first.send({"type": "failed", "failure": Failure(Cause.STAGING, "no data").to_json()})
@@ -172,10 +178,8 @@ def test_a_node_that_comes_after_a_failure_is_told_to_stop(scene: Scene) -> None
     late = scene.join(1)
     assert hear(late, "stop")["reason"] == "no data"
     late.send({"type": "closed"})
-    began = time.monotonic()
     failure = scene.ended()
-    assert failure and failure.reason == "no data"
-    assert time.monotonic() - began < 3, "everybody was here: nobody else is waited for"
+    assert failure and failure.reason == "no data", "everybody was here: nobody else is waited for"
 
 
 def test_after_a_failure_nobody_is_waited_for_long(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +214,7 @@ def test_a_silent_node_is_lost(tmp_path: Path) -> None:
 def test_what_holds_the_coordinator_up_is_not_the_nodes_fault(tmp_path: Path) -> None:
     for scene in opened(tmp_path, 1, Limits(silence=20.0)):
         subject = scene.coordinator
-        subject._peers[0] = module._Peer(Channel(scene.stranger(), SECRET, server=True), seen=100.0)
+        subject._peers[0] = module._Peer(AgentConnection(scene.stranger(), SECRET, server=True), seen=100.0)
         subject._open.add(0)
         subject._check_silence(now=130.0, passed=29.0)
         assert subject._failure is None and subject._peers[0].seen == 129.0

@@ -18,7 +18,7 @@ class Here(Place):
     """The agent stands on the node itself."""
 
     def __init__(self) -> None:
-        self._root, self._prefix = "", ()
+        self._root, self._prefix, self._hidden = "", (), ()
 
 
 def source(tmp_path: Path, text: str) -> dict[str, str]:

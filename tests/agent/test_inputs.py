@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.agent.inputs import Cache
+from trainshed.files import locked
 
 pytestmark = [pytest.mark.foundation]
 
@@ -25,3 +26,14 @@ def test_a_slot_that_another_node_removes_meanwhile_is_no_obstacle(
     monkeypatch.setattr(Path, "is_dir", lambda _: True)  # as it was a moment ago
     Cache(tmp_path, limit=100)._make_room(40)
     assert not (tmp_path / "old").exists() and (tmp_path / "new").exists()
+
+
+@pytest.mark.core
+def test_a_slot_that_another_node_reads_stays(tmp_path: Path) -> None:
+    for age, name in enumerate(("old", "new")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps({"part": [60, 0]}))
+        os.utime(tmp_path / name, (age, age))
+    with locked(tmp_path / "old.lock", 5, "the slot"):  # as `provide` does while it links the files
+        Cache(tmp_path, limit=100)._make_room(40)
+    assert (tmp_path / "old").exists() and not (tmp_path / "new").exists()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from trainshed.agent.masking import open_log
+from trainshed.api import Client
+from trainshed.engines.base import resolve_secrets
+from trainshed.errors import UsageError
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.hardening]
 
 
 def written(path: Path, secrets: list[str], text: bytes, size: int) -> bytes:
@@ -46,3 +54,45 @@ def test_a_job_without_secrets_writes_to_the_file_itself(tmp_path: Path) -> None
     log = open_log(tmp_path / "log", ["abc"])
     assert log.copier is None, "three letters are no secret"
     log.stream.close()
+
+
+@pytest.mark.parametrize("size", [1, 64, 4096])
+@pytest.mark.parametrize(
+    "written_as",
+    [
+        lambda value: value,
+        json.dumps,
+        lambda value: json.dumps(value, ensure_ascii=False),
+        repr,
+        html.escape,
+        lambda value: quote(value, safe=""),
+        quote_plus,
+        lambda value: quote(value, safe="").lower(),
+        lambda value: base64.b64encode(value.encode()).decode(),
+        lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
+    ],
+)
+def test_a_secret_is_masked_however_it_is_usually_written(
+    tmp_path: Path, size: int, written_as: Callable[[str], str]
+) -> None:
+    secret = 'pä ss/wörd+"quoted"&<tag>\\end'
+    text = f"before {written_as(secret)} after".encode()
+    found = written(tmp_path / "log", [secret], text, size)
+    assert b"***" in found and found.startswith(b"before ") and found.rstrip(b"=\"'").endswith(b" after")
+    for part in (b"quoted", b"tag", b"ss/w", b"ss%2"):
+        assert part not in found
+
+
+def test_every_line_of_a_secret_of_several_is_masked(tmp_path: Path) -> None:
+    key = "-----BEGIN KEY-----\nMIIabcdef\nghijklmn\n-----END KEY-----\n"
+    text = "".join(f"[rank 0] {line}\n" for line in key.splitlines()) + repr(key) + json.dumps(key)
+    found = written(tmp_path / "log", [key], text.encode(), 100)
+    assert b"MIIabcdef" not in found and b"ghijklmn" not in found
+
+
+def test_what_cannot_be_masked_is_refused_as_a_secret(tmp_path: Path) -> None:
+    request = Client(tmp_path, environ={"SHORT": "abc"}).request(
+        {"name": "job", "command": "true", "secrets": {"PIN": {"env": "SHORT"}}}
+    )
+    with pytest.raises(UsageError, match=r"secrets\.PIN has 3 characters"):
+        resolve_secrets(request)

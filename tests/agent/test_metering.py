@@ -16,7 +16,7 @@ import pytest
 
 from support import until
 from trainshed.agent import metering
-from trainshed.agent.metering import Meter
+from trainshed.agent.metering import NodeMeter
 from trainshed.spec.kinds import DeviceKind
 
 pytestmark = [pytest.mark.foundation]
@@ -58,7 +58,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sampled(path: Path, kind: DeviceKind, count: int = 3) -> list[dict[str, Any]]:
-    meter = Meter(path, kind, period=0.02)
+    meter = NodeMeter(path, kind, period=0.02)
     meter.start()
     until(lambda: sum("devices" in line for line in lines(path)) >= count, 10, "samples")
     meter.stop()
@@ -79,7 +79,7 @@ def test_no_error_ends_the_metering(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> list[dict[str, Any]]:
         raise ValueError("cheese")
 
-    monkeypatch.setattr(metering, "device_reader", lambda _: (broken, ""))
+    monkeypatch.setattr(metering.devices, "reader", lambda _: (broken, ""))
     monkeypatch.setattr("psutil.disk_io_counters", broken)
     monkeypatch.setattr("psutil.cpu_percent", broken)
     told = sampled(tmp_path / "metrics.jsonl", DeviceKind.CPU)
@@ -112,11 +112,11 @@ def test_shared_memory_counts_once_when_the_limit_is_in_question(tmp_path: Path,
     import psutil
 
     limit = 150 << 20
-    meter = Meter(tmp_path / "metrics.jsonl", DeviceKind.CPU, limit)
+    meter = NodeMeter(tmp_path / "metrics.jsonl", DeviceKind.CPU, limit)
     resident, _ = meter._measure(psutil)
     assert len(forked) == 5 and resident > limit, "counted for each process"
     assert 60 << 20 < meter.memory < limit
-    below = Meter(tmp_path / "metrics.jsonl", DeviceKind.CPU, 50 << 20)
+    below = NodeMeter(tmp_path / "metrics.jsonl", DeviceKind.CPU, 50 << 20)
     below._measure(psutil)
     assert below.memory > 50 << 20, "too much is too much"
 

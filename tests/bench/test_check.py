@@ -35,8 +35,8 @@ from spoils import (
 )
 
 from trainshed.bench import manifest
-from trainshed.bench.check import check
 from trainshed.bench.folder import derived_files, load_result
+from trainshed.bench.judge.check import check
 from trainshed.bench.result import Measured, to_json
 
 pytestmark = [pytest.mark.benchmark]
@@ -122,15 +122,20 @@ SPOILS: list[tuple[str, Callable[[Path], None], str, bool]] = [
     ("a rank was started twice", restarted, "rank-restarted", True),
     (
         "the run failed",
-        change("runs/1/events.jsonl", lambda r: r[-1].update(state="failed")),
+        change("runs/1/events/end.jsonl", lambda r: r[-1].update(state="failed")),
         "run-failed",
         True,
     ),
-    ("the run never ended", change("runs/1/events.jsonl", lambda r: r.pop() and None), "run-failed", True),
-    ("a run without its events", remove("runs/1/events.jsonl"), "file-missing", True),
+    (
+        "the run never ended",
+        change("runs/1/events/end.jsonl", lambda r: r.pop() and None),
+        "run-failed",
+        True,
+    ),
+    ("a run without its events", remove("runs/1/events"), "file-missing", True),
     (
         "a run whose events say nothing",
-        lambda f: (f / "runs/1/events.jsonl").write_text("") and None,
+        lambda f: [p.write_text("") for p in f.glob("runs/1/events/*")] and None,
         "run-failed",
         True,
     ),
@@ -175,7 +180,7 @@ SPOILS: list[tuple[str, Callable[[Path], None], str, bool]] = [
     (
         "the rules asked for a higher target",
         change_json("rules.json", lambda r: r["target"].update(value=0.99)),
-        "runs-not-converged",
+        "job-differs",
         True,
     ),
     (
@@ -251,7 +256,7 @@ def test_every_spoil_without_a_new_manifest_is_also_caught_by_the_manifest(
 
 def test_a_result_made_by_softer_rules_than_asked_for_is_refused(good: Path) -> None:
     asked = made.made_rules(min_steps=200)
-    found = [f for f in check(good, expected=asked).findings if f.code == "rules-differ"]
+    found = [f for f in check(good, expected=lambda brought: asked).findings if f.code == "rules-differ"]
     assert len(found) == 1 and "min_steps is 100, asked for is 200" in found[0].message
 
 
@@ -265,7 +270,7 @@ def test_another_machines_last_digit_is_forgiven_in_the_files_that_show_it_too(
     last = low.model_copy(update={"value": math.nextafter(low.value, math.inf)})
     stated = stated.model_copy(update={"score": stated.score.model_copy(update={"confidence_low": last})})
     (folder / "result.json").write_text(to_json(stated))
-    for name, text in derived_files(folder, stated).items():
+    for name, text in derived_files(stated, {}).items():
         (folder / name).write_text(text)
     manifest.write(folder)
     assert check(folder).findings == []

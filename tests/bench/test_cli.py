@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import made
@@ -67,7 +69,7 @@ def test_history_and_compare_by_folder_and_by_name(result: Path, capsys: pytest.
     (entry,) = json.loads(capsys.readouterr().out)
     assert _main(["bench", "compare", entry["id"], str(result), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "no difference beyond noise"
-    assert _main(["bench", "compare", entry["id"], "nothing"]) == 2
+    assert _main(["bench", "compare", entry["id"], "nothing"]) == 64
     assert "bench history" in capsys.readouterr().err
 
 
@@ -93,14 +95,14 @@ def test_a_report_made_later_leaves_the_result_as_it_is(result: Path) -> None:
 def test_a_folder_that_is_no_result_is_refused_with_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _main(["bench", "collect", str(tmp_path)]) == 2
+    assert _main(["bench", "collect", str(tmp_path)]) == 64
     assert "is no result folder" in capsys.readouterr().err
 
 
 def test_new_makes_a_workload_that_can_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "my-model"
     assert _main(["bench", "new", str(target), "-f", "command"]) == 0
-    assert _main(["bench", "new", str(target), "-f", "command"]) == 2
+    assert _main(["bench", "new", str(target), "-f", "command"]) == 64
     capsys.readouterr()
     assert _main(["bench", "run", str(target), "--dry-run", "--json", "-j", "2x2", "-n", "7"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -117,7 +119,7 @@ def test_a_choice_that_does_not_exist_names_those_that_do(
 ) -> None:
     target = tmp_path / "my-model"
     _main(["bench", "new", str(target), "-f", "command"])
-    assert _main(["bench", "run", str(target), "--dry-run", *arguments]) == 2
+    assert _main(["bench", "run", str(target), "--dry-run", *arguments]) == 64
     assert words in capsys.readouterr().err
 
 
@@ -128,7 +130,7 @@ def test_wrong_data_are_refused_before_anything_runs(
     _main(["bench", "new", str(target), "-f", "command"])
     file = target / "workload.yaml"
     file.write_text(file.read_text().replace('checksum: ""', 'checksum: "sha256:0"'))
-    assert _main(["bench", "run", str(target), "--dry-run"]) == 2
+    assert _main(["bench", "run", str(target), "--dry-run"]) == 64
     assert "the workload asks for sha256:0" in capsys.readouterr().err
 
 
@@ -136,3 +138,57 @@ def test_a_result_folder_is_not_begun_twice(result: Path) -> None:
     with pytest.raises(Exception, match="already holds a result"):
         folders.begin(result, made.made_rules(), {})
     assert (result / "manifest.json").exists()
+
+
+@pytest.mark.field
+def test_every_command_takes_a_folder_or_an_id(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(["bench", "collect", str(result)]) == 0
+    capsys.readouterr()
+    name = json.loads((result / "result.json").read_text())["id"]
+    for word in (str(result), name, name[:-3]):
+        assert _main(["bench", "check", word]) == 0
+        assert _main(["bench", "collect", word]) == 0
+        assert _main(["bench", "compare", word, name]) == 0
+        assert _main(["bench", "report", word, "--format", "md"]) == 0
+    capsys.readouterr()
+    assert _main(["bench", "check", "nothing"]) == 64
+    assert "bench history" in capsys.readouterr().err
+
+
+@pytest.mark.field
+def test_results_that_cannot_be_compared_exit_1(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = shutil.copytree(result, result.with_name("other"))
+    data = json.loads((other / "result.json").read_text())
+    (other / "result.json").write_text(json.dumps(data | {"scale": "full"}))
+    assert _main(["bench", "compare", str(result), str(other)]) == 1
+    assert "not comparable: scale is 'tiny' and 'full'" in capsys.readouterr().out
+    assert _main(["bench", "compare", str(result), str(other), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "not comparable"
+
+
+@pytest.mark.field
+def test_scores_are_written_alike_everywhere(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(["bench", "collect", str(result)]) == 0
+    shown = [capsys.readouterr().out]
+    for words in (
+        ["history"],
+        ["compare", str(result), str(result)],
+        ["report", str(result), "--format", "md"],
+    ):
+        assert _main(["bench", *words]) == 0
+        shown.append(capsys.readouterr().out)
+    (score,) = re.findall(r"throughput: (.+) images/s", shown[0])
+    assert all(f"{score} images/s" in text for text in shown)
+
+
+@pytest.mark.field
+def test_the_first_column_of_history_is_the_whole_id(
+    result: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _main(["bench", "collect", str(result)]) == 0
+    capsys.readouterr()
+    name = json.loads((result / "result.json").read_text())["id"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _main(["bench", "history"]) == 0
+    assert name in capsys.readouterr().out

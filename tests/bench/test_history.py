@@ -9,15 +9,15 @@ from pathlib import Path
 import made
 import pytest
 
-from trainshed.bench.check import check
-from trainshed.bench.history import Entry, History, compare
+from trainshed.bench.history import History, HistoryEntry, compare
+from trainshed.bench.judge.check import check
 from trainshed.errors import NotFoundError
 
 pytestmark = [pytest.mark.benchmark]
 
 
-def entry(runs: tuple[float, ...], **changes: object) -> Entry:
-    base = Entry("a", "2026", "resnet50", "1", "tiny", "x", 1, 2, "valid", "throughput", "images/s",
+def entry(runs: tuple[float, ...], **changes: object) -> HistoryEntry:
+    base = HistoryEntry("a", "2026", "resnet50", "1", "tiny", "x", 1, 2, "valid", "throughput", "images/s",
                  sum(runs) / len(runs), 0.8, runs, "/r")  # fmt: skip
     return replace(base, **changes)  # type: ignore[arg-type]
 

@@ -11,15 +11,22 @@ from pathlib import Path
 import made
 import pytest
 
-from trainshed.bench.evidence import read_run
-from trainshed.bench.ingest import ingest, mllog_line
-from trainshed.bench.measure import measure_run
-from trainshed.bench.result import number
-from trainshed.bench.rules import Rules
-from trainshed.contracts.site.common import ais_utils
+from trainshed.bench.judge.rules import Rules
+from trainshed.bench.measure.evidence import read_run
+from trainshed.bench.measure.ingest import ingest, mllog_line
+from trainshed.bench.measure.measure import measure_run
+from trainshed.bench.result import RunResult, number
+from trainshed.payload.common import ais_utils
 
 pytestmark = [pytest.mark.benchmark]
-PLAIN = {"target": None, "dataset": None, "mllog": None, "min_steps": 1}
+PLAIN = {
+    "target": None,
+    "dataset": None,
+    "mllog": None,
+    "min_steps": 1,
+    "metered": False,
+    "synchronous": False,
+}
 
 
 def put(root: Path, files: dict[str, object]) -> Path:
@@ -36,6 +43,40 @@ def test_modelarts_files_are_summed_over_ranks(tmp_path: Path) -> None:
     run = measure_run(read_run(tmp_path), made.made_rules(nodes=1, ranks=2, **PLAIN))
     assert run.status == "valid", run.reasons
     assert number(run.throughput) == 200.0 and number(run.quality) == 0.77
+
+
+@pytest.mark.field
+def test_the_first_rank_may_speak_for_all(tmp_path: Path) -> None:
+    put(tmp_path, {"node-0/rank-0.log": "rate 100\n", "node-0/rank-1.log": "rate 99\n"})
+    patterns = {"throughput": r"rate (\d+)"}
+    each = measure_run(read_run(tmp_path), made.made_rules(nodes=1, ranks=2, log_patterns=patterns, **PLAIN))
+    assert number(each.throughput) == 199.0
+    rules = made.made_rules(nodes=1, ranks=2, log_patterns=patterns, scope="job", **PLAIN)
+    run = measure_run(read_run(tmp_path), rules)
+    assert run.status == "valid", run.reasons
+    assert number(run.throughput) == 100.0 and number(run.throughput_sum_of_ranks) is None
+    put(tmp_path, {"node-0/rank-0.log": "nothing\n"})
+    missing = measure_run(read_run(tmp_path), rules)
+    assert [reason.code for reason in missing.reasons] == ["nothing-measured"], "only the first rank is read"
+
+
+@pytest.mark.field
+def test_without_a_meter_the_seed_that_every_rank_was_passed_counts(tmp_path: Path) -> None:
+    root = made.MadeRun(nodes=1, seed=7).write(tmp_path / "run")
+    for path in root.glob("node-0/meter-rank-*.jsonl"):
+        path.unlink()
+    put(root, {f"node-0/rank-{rank}.log": "rate 100\n" for rank in (0, 1)})
+    rules = {"nodes": 1, "ranks": 2, "log_patterns": {"throughput": r"rate (\d+)"}, **PLAIN}
+
+    def run(**changes: str) -> RunResult:
+        return measure_run(read_run(root), made.made_rules(**rules, **changes))
+
+    assert run().seed == 7 and run().status == "valid", run().reasons
+    assert run(seed_parameter="").seed is None and run(seed_parameter="random-seed").seed is None
+    plan = json.loads((root / "plan.json").read_text())
+    plan["nodes"][0]["processes"][1]["argv"].remove("--seed=7")
+    put(root, {"plan.json": plan})
+    assert run().seed is None, "rank 1 was not passed it"
 
 
 def test_single_server_mode_is_the_mean_over_servers_and_prints_the_two_lines(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import made
 import pytest
 
 from trainshed.bench import folder as folders
-from trainshed.bench.evidence import read_run
-from trainshed.bench.measure import measure_run
+from trainshed.bench.measure.evidence import read_run
+from trainshed.bench.measure.measure import measure_run
 from trainshed.bench.result import NotMeasured, RunResult, number
 
 pytestmark = [pytest.mark.benchmark]
@@ -31,7 +31,7 @@ def test_warm_up_and_evaluation_are_left_out(tmp_path: Path) -> None:
     assert run.window is not None
     assert (run.window.warmup_steps, run.window.steps, run.window.start) == (10, 90, "end of step 10")
     assert run.window.evaluation_seconds == pytest.approx(1.0)
-    assert number(run.step_time_median) == pytest.approx(0.1)
+    assert number(run.step_time_median) == pytest.approx(0.1, rel=0.01)
 
 
 def test_without_warm_up_compilation_counts_from_the_start_mark(tmp_path: Path) -> None:
@@ -47,16 +47,14 @@ def test_time_to_target_counts_everything_after_the_start_mark(tmp_path: Path) -
 
 
 def test_a_slow_rank_is_named_and_sets_the_pace(tmp_path: Path) -> None:
-    run = measured(tmp_path, made.MadeRun(rank_speed={2: 2.0}))
+    run = measured(tmp_path, made.MadeRun(rank_speed={2: 2.0}), synchronous=False)
     assert run.stragglers == [2] and "straggler" in {w.code for w in run.warnings}
     assert number(run.throughput) == pytest.approx(640.0)
     assert number(run.throughput_sum_of_ranks) == pytest.approx(320.0 * 3 + 160.0)
 
 
 def test_single_server_mode_is_the_mean_over_nodes(tmp_path: Path) -> None:
-    source = made.MadeRun(rank_speed={2: 2.0, 3: 2.0}).write(tmp_path / "run")
-    for path in source.glob("node-*/meter*"):
-        path.write_text(path.read_text().replace('"world": 4', '"world": 2'))
+    source = made.MadeRun(rank_speed={2: 2.0, 3: 2.0}, single_server=True).write(tmp_path / "run")
     run = measure_run(read_run(source), made.made_rules(single_server=True))
     assert run.status == "valid", run.reasons
     assert number(run.throughput) == pytest.approx((640 + 320) / 2)
@@ -80,7 +78,7 @@ def test_throughput_that_falls_off_is_not_steady(tmp_path: Path) -> None:
 
 
 def test_a_missed_target_is_the_only_reason_named(tmp_path: Path) -> None:
-    run = measured(tmp_path, target={"value": 0.95})
+    run = measured(tmp_path, made.MadeRun(target=0.95), target={"value": 0.95})
     assert [r.code for r in run.reasons] == ["target-not-reached"]
     assert "0.8 is not ≥ 0.95" in run.reasons[0].message
     assert isinstance(run.time_to_target, NotMeasured)
@@ -88,7 +86,9 @@ def test_a_missed_target_is_the_only_reason_named(tmp_path: Path) -> None:
 
 def test_a_lower_is_better_target(tmp_path: Path) -> None:
     rules = {"target": {"value": 0.72, "better": "lower"}}
-    assert number(measured(tmp_path, **rules).time_to_target) == pytest.approx(3 + 5 + 1)
+    assert number(measured(tmp_path, made.MadeRun(target=0.72), **rules).time_to_target) == pytest.approx(
+        3 + 5 + 1
+    )
 
 
 def test_energy_is_readings_times_seconds_with_source_and_coverage(tmp_path: Path) -> None:
@@ -121,14 +121,13 @@ def test_a_run_directory_that_is_not_there_is_a_reason_not_a_traceback(tmp_path:
 
 
 def test_in_single_server_mode_every_server_has_to_reach_the_target(tmp_path: Path) -> None:
-    source = made.MadeRun().write(tmp_path / "run")
-    for path in source.glob("node-*/meter*"):
-        path.write_text(path.read_text().replace('"world": 4', '"world": 2'))
+    source = made.MadeRun(single_server=True).write(tmp_path / "run")
     rules = made.made_rules(single_server=True)
     good = measure_run(read_run(source), rules)
     assert good.status == "valid" and number(good.quality) == 0.8
-    for path in source.glob("node-1/meter*"):
-        path.write_text(path.read_text().replace('"value": 0.8', '"value": 0.72'))
+    for path in source.glob("node-1/*rank*"):
+        text = path.read_text().replace('"value": 0.8', '"value": 0.72')
+        path.write_text(text.replace("accuracy=0.8000", "accuracy=0.7200"))
     bad = measure_run(read_run(source), rules)
     assert [r.message for r in bad.reasons] == [
         "server 1: accuracy 0.72 is not ≥ 0.75: the target was not reached"
@@ -138,10 +137,7 @@ def test_in_single_server_mode_every_server_has_to_reach_the_target(tmp_path: Pa
 
 
 def test_an_emulated_run_says_so_first(tmp_path: Path) -> None:
-    source = made.MadeRun().write(tmp_path / "run")
-    events = source / "events.jsonl"
-    events.write_text('{"time": 0, "kind": "submitted", "emulated": true}\n' + events.read_text())
-    run = measure_run(read_run(source), made.made_rules())
+    run = measured(tmp_path, made.MadeRun(emulated=True))
     assert run.warnings[0].code == "emulated" and "EMULATED" in run.warnings[0].message
 
 
@@ -195,7 +191,7 @@ def test_totals_of_fractions_are_compared_as_numbers_are(tmp_path: Path) -> None
 
 
 def test_a_step_right_before_and_right_after_evaluation_is_none_within(tmp_path: Path) -> None:
-    source = made.MadeRun(eval_seconds=0.0).write(tmp_path / "run")
+    source = made.MadeRun(eval_seconds=0.01).write(tmp_path / "run")
     assert measure_run(read_run(source), made.made_rules()).status == "valid"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import made
 import pytest
 
-from trainshed.bench import convergence
-from trainshed.bench.check import check
 from trainshed.bench.folder import load_result
 from trainshed.bench.history import compare, entry_of
+from trainshed.bench.judge import convergence
+from trainshed.bench.judge.check import check
+from trainshed.bench.judge.rules import ReferencePoint
+from trainshed.bench.judge.score import choose_window, window_score
 from trainshed.bench.result import Measured, NotMeasured, Result, number
-from trainshed.bench.rules import ReferencePoint
-from trainshed.bench.score import choose_window, window_score
 
 pytestmark = [pytest.mark.benchmark]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainshed.bench import statistics as st
+from trainshed.bench.measure import statistics as st
 
 pytestmark = [pytest.mark.benchmark]
 

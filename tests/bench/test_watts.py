@@ -11,9 +11,9 @@ from pathlib import Path
 import made
 import pytest
 
-from trainshed.bench import watts
-from trainshed.bench.evidence import read_run
-from trainshed.bench.measure import measure_run
+from trainshed.bench.measure import watts
+from trainshed.bench.measure.evidence import read_run
+from trainshed.bench.measure.measure import measure_run
 from trainshed.bench.result import Measured, NotMeasured, RunResult
 from trainshed.errors import UsageError
 
@@ -58,7 +58,7 @@ def test_rapl_is_energy_over_time_and_survives_a_counter_that_begins_again(
 def test_a_command_is_sampled_into_the_run_directory_and_failures_are_left_out(tmp_path: Path) -> None:
     bad = f"{sys.executable} -c 'raise SystemExit(1)'"
     sources = watts.parse_sources(["0=echo 120 Watts", f"1={bad}"])
-    with watts.Watch(sources, tmp_path):
+    with watts.PowerWatch(sources, tmp_path):
         deadline = time.monotonic() + 20
         path = tmp_path / "node-0/power.jsonl"
         while time.monotonic() < deadline and not (path.exists() and path.read_text().count("\n") >= 2):

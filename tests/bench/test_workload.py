@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainshed.bench import template, workload
-from trainshed.contracts.site.common import trainshed_meter
+from trainshed.api import makers
+from trainshed.bench.run import template, workload
 from trainshed.errors import TrainshedError, UsageError
+from trainshed.payload.common import trainshed_meter
 
 pytestmark = [pytest.mark.benchmark]
 ROOT = Path(__file__).parents[2]
@@ -64,17 +65,43 @@ def test_data_of_a_maker_that_was_killed_are_made_again(mine: Path) -> None:
 def test_a_maker_that_makes_nothing_is_one_clear_error(
     mine: Path, source: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workload, "MAKER_SECONDS", 0.5 if source else 60)
+    monkeypatch.setattr(makers, "_LONGEST_SECONDS", 0.5 if source else 60)
     (mine / "make_data.py").write_text(source)
     with pytest.raises(TrainshedError, match=words):
         workload.prepare_data(workload.choose(mine))
     assert not (mine / "data").exists()
 
 
+@pytest.mark.field
+def test_what_a_script_is_passed_is_the_workloads_choice(mine: Path) -> None:
+    (mine / "data").mkdir()
+    usual = workload.job_of(workload.choose(mine), 5)
+    assert usual.parameters == {"epochs": 100, "seed": 5, "target": 0.85}
+    assert [(c.name, c.access) for c in (*usual.inputs, *usual.outputs)] == [
+        ("data", "argument"),
+        ("out", "argument"),
+    ]
+    text = (mine / "workload.yaml").read_text()
+    chosen = text.replace("    launcher: command\n", "    launcher: command\n    args: [3]\n    passed: "
+                          "{data: train-dir, out: null, seed: random-seed, target: null}\n")  # fmt: skip
+    (mine / "workload.yaml").write_text(chosen)
+    bench = workload.choose(mine)
+    job, rules = workload.job_of(bench, 5), workload.rules_of(bench)
+    assert (job.args, job.parameters) == (("3",), {"epochs": 100, "random-seed": 5})
+    assert [(c.name, c.access) for c in (*job.inputs, *job.outputs)] == [
+        ("train-dir", "argument"),
+        ("out", "env"),
+    ]
+    assert (rules.seed_parameter, rules.target_parameter) == ("random-seed", "")
+    (mine / "workload.yaml").write_text(chosen.replace("random-seed, ", "random-seed, sed: x, "))
+    with pytest.raises(UsageError, match=r"passed\.sed"):
+        workload.load(mine)
+
+
 def test_a_pattern_that_cannot_be_read_names_its_field(mine: Path) -> None:
     file = mine / "workload.yaml"
     file.write_text(file.read_text() + "log_patterns: {throughput: 'img/s: (['}\n")
-    with pytest.raises(UsageError, match=r"log_patterns: .*no regular expression"):
+    with pytest.raises(UsageError, match=r"log_patterns is .*: throughput: .*no regular expression"):
         workload.load(mine)
 
 

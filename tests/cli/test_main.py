@@ -12,7 +12,7 @@ import pytest
 from support import ROOT, Shed
 from trainshed.cli.main import COMMANDS
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
@@ -35,12 +35,12 @@ def test_every_command_explains_itself(shed: Shed, name: str) -> None:
 
 def test_a_mistyped_command_gets_a_suggestion(shed: Shed) -> None:
     done = shed.cli("sumbit", "job.yaml")
-    assert done.returncode == 2 and "did you mean submit?" in done.stderr
+    assert done.returncode == 64 and "did you mean submit?" in done.stderr
 
 
 def test_errors_are_json_where_json_was_asked_for(shed: Shed) -> None:
     done = shed.cli("show", "nothing", "--json")
-    assert done.returncode == 2
+    assert done.returncode == 64
     assert json.loads(done.stdout)["error"] == {
         "code": "not-found",
         "message": "no run is called 'nothing'",
@@ -51,11 +51,9 @@ def test_errors_are_json_where_json_was_asked_for(shed: Shed) -> None:
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(shed: Shed) -> None:
     job = shed.job(files={"t.py": ""}, entry="t.py", launcher="pytorch", resources="2x2")
     done = shed.cli("run", job, "--dry-run")
-    assert (
-        done.returncode == 0
-        and "rank-3: cd /job/code" in done.stdout
-        and "MASTER_ADDR=127.64.0.1" in done.stdout
-    )
+    assert done.returncode == 0 and "rank-3: cd /job/code" in done.stdout
+    # Which address it is depends on what else runs on this machine.
+    assert re.search(r"MASTER_ADDR=127\.6\d\.\d+\.1\b", done.stdout)
     whole = json.loads(shed.cli("run", job, "--dry-run", "--json").stdout)
     assert len(whole["nodes"]) == 2 and whole["size"] == 4
     assert not list(shed.home.iterdir())
@@ -64,19 +62,19 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(shed: Shed) -> None:
 @pytest.mark.parametrize("text", ["a", "=b", ""])
 def test_pairs_that_are_none_are_refused(shed: Shed, text: str) -> None:
     job = shed.job(command="true")
-    for flag in ("--param", "--env", "--option", "--set"):
+    for flag in ("--param", "--env", "--option", "--set", "--label"):
         done = shed.cli("run", job, flag, text)
-        assert done.returncode == 2 and "is not NAME=VALUE" in done.stderr
+        assert done.returncode == 64 and "is not NAME=VALUE" in done.stderr
 
 
 def test_an_unknown_engine_option_lists_those_that_exist(shed: Shed) -> None:
     done = shed.cli("run", shed.job(command="true"), "-o", "isolaton=plain")
-    assert done.returncode == 2 and "isolation: sandbox, plain, or auto" in done.stderr
+    assert done.returncode == 64 and "isolation: sandbox, plain, or auto" in done.stderr
 
 
 def test_an_unknown_engine_lists_those_that_exist(shed: Shed) -> None:
     done = shed.cli("run", shed.job(command="true"), "--engine", "cloud")
-    assert done.returncode == 2 and "choose one of" in done.stderr and "local" in done.stderr
+    assert done.returncode == 64 and "choose one of" in done.stderr and "local" in done.stderr
 
 
 def test_a_home_that_cannot_be_written_is_one_line(shed: Shed) -> None:

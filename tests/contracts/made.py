@@ -24,6 +24,7 @@ def site(**more: Any) -> Site:
         "team": "vision",
         "uid": 1000,
         "gid": 100,
+        "homes": "/shed/homes",
     }
     return Site(**{**given, **more})
 

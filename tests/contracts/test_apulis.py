@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from contracts.made import RUN, env_of, files_of, made, node_env, ranks, site
-from trainshed.plan.ranktables import Form, detect, parse, read
+from trainshed.errors import UsageError
 from trainshed.plan.topology import Device, Host
+from trainshed.ranktables import Form, detect, parse, read
 
 pytestmark = [pytest.mark.contracts]
 
@@ -50,7 +51,8 @@ def test_host_files_name_workers_that_resolve() -> None:
     planned = made("apulis", "2x8:nvidia", launcher="horovod")
     files = files_of(planned, planned.nodes[1])
     assert files["/job/hostfile"].content == "worker-0 slots=8\nworker-1 slots=8\n"
-    assert files["/home/ann/ib_config"].content == "ib-worker-0 slots=8\nib-worker-1 slots=8\n"
+    assert planned.nodes[1].links == (("/home/ann/ib_config", "/job/ib_config"),)
+    assert files["/job/ib_config"].content == "ib-worker-0 slots=8\nib-worker-1 slots=8\n"
     for index in (0, 1):
         (line,) = [
             line for line in planned.hosts_file.splitlines() if line.startswith(f"127.64.0.{index + 1} ")
@@ -65,6 +67,27 @@ def test_folders_of_the_platform_exist_and_are_the_nodes_own() -> None:
     assert {seen for seen, _ in node.private} >= {"/home/ann", "/work", "/data", "/job", "/tmp", "/cache"}
     assert node.folders == (f"/home/ann/tensorboard/{RUN}/logs",)
     assert [item.target for item in node.inputs] == ["/data/cifar10"]
+
+
+@pytest.mark.field
+def test_the_home_is_the_users_and_what_is_the_jobs_in_it_stays_apart() -> None:
+    node = made("apulis").nodes[0]
+    assert node.kept_home == "/shed/homes/ann"
+    folders = dict(node.private)
+    assert (
+        folders["/home/ann/.ssh"] == "own/home/ann/.ssh" and folders["/home/ann/.npu"] == "own/home/ann/.npu"
+    )
+    private = made("apulis", options={"home": "private"})
+    assert private.nodes[0].kept_home == "" and private.notes == ()
+    plain = made("apulis", site=site(isolated=False))
+    assert plain.nodes[0].kept_home == f"/shed/homes/ann/left/{RUN}-node-0"
+    assert "each node's own" in plain.notes[0]
+    alone = made("apulis", site=site(homes=""))
+    assert alone.nodes[0].kept_home == "" and "share no folder" in alone.notes[0]
+    assert made("apulis", site=site(user="..")).nodes[0].kept_home == "/shed/homes/%2E%2E"
+    assert made("apulis", site=site(user="a/../b")).nodes[0].kept_home == "/shed/homes/a%2F..%2Fb"
+    with pytest.raises(UsageError, match=r"options\.home is 'mine'"):
+        made("apulis", options={"home": "mine"})
 
 
 def test_rank_tables_lie_below_the_jobs_own_name() -> None:
@@ -106,7 +129,7 @@ def test_in_single_server_mode_every_worker_has_its_own_ranks_and_table() -> Non
         assert table.server_ids == (node.address,)
         own = [process for process in node.processes if process.rank is not None]
         assert [env_of(planned, process)["RANK_ID"] for process in own] == ["0", "1"]
-        assert files_of(planned, node)["/home/ann/ib_config"].content == f"ib-worker-{node.index} slots=2\n"
+        assert files_of(planned, node)["/job/ib_config"].content == f"ib-worker-{node.index} slots=2\n"
 
 
 def test_every_rank_is_unique_across_the_servers() -> None:

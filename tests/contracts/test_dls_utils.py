@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import trainshed.contracts
+import trainshed
 
 pytestmark = [pytest.mark.contracts]
 
-UTILS = Path(trainshed.contracts.__file__).parent / "site" / "dls" / "utils.sh"
-RUN_TRAIN = Path(__file__).parents[2] / "examples" / "seed-003" / "code" / "run_train.sh"
+UTILS = Path(trainshed.__file__).parent / "payload" / "dls" / "utils.sh"
+RUN_TRAIN = Path(__file__).parents[2] / "examples" / "modelarts-paddle-fleet" / "code" / "run_train.sh"
 
 # Stands for the platform's copying command: s3://X is the folder $BUCKETS/X.
 COPY = """#!/bin/bash

@@ -14,14 +14,14 @@ import trainshed
 
 pytestmark = [pytest.mark.contracts]
 
-SITE = Path(trainshed.__file__).parent / "contracts" / "site"
+SITE = Path(trainshed.__file__).parent / "payload"
 HOOKED = "import sys; print(any(type(f).__module__ == 'trainshed_emulation' for f in sys.meta_path))"
 
 
 def start(program: str, *folders: Path, **env: str) -> subprocess.CompletedProcess[str]:
     kept = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": ":".join(map(str, (SITE / "emulation", *folders, SITE / "common"))),
+        "PYTHONPATH": ":".join(map(str, (SITE / "start", SITE / "emulation", *folders, SITE / "common"))),
     }
     return subprocess.run(
         [sys.executable, "-c", program], env=kept | env, capture_output=True, text=True, timeout=30
@@ -33,17 +33,18 @@ def test_without_emulation_nothing_is_changed() -> None:
 
 
 def test_with_emulation_only_a_hook_waits() -> None:
-    done = start(HOOKED + "; print('mindspore' in sys.modules)", TRAINSHED_EMULATED="1")
+    done = start(HOOKED + "; print('mindspore' in sys.modules)", TRAINSHED_START="trainshed_emulation")
     assert (done.stdout, done.stderr) == ("True\nFalse\n", "")
 
 
 def test_a_sitecustomize_of_the_users_own_still_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine')\n")
-    assert start(HOOKED, tmp_path, TRAINSHED_EMULATED="1").stdout == "mine\nTrue\n"
+    assert start(HOOKED, tmp_path, TRAINSHED_START="trainshed_emulation").stdout == "mine\nTrue\n"
 
 
-def test_several_folders_with_a_sitecustomize_all_run() -> None:
-    done = start(HOOKED, SITE / "paddle_launch", TRAINSHED_EMULATED="1")
+def test_several_modules_are_all_installed() -> None:
+    several = "trainshed_leave trainshed_paddle_launch trainshed_emulation"
+    done = start(HOOKED, SITE / "paddle_launch", TRAINSHED_START=several)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
@@ -61,14 +62,17 @@ def ranked(tmp_path: Path, rank: str) -> subprocess.CompletedProcess[str]:
     }
     (tmp_path / "table.json").write_text(json.dumps(table))
     env = {
-        "TRAINSHED_EMULATED": "1",
+        "TRAINSHED_START": "trainshed_emulation",
         "TRAINSHED_NODE_ADDRESS": "10.0.0.2",
         "RANK_TABLE_FILE": str(tmp_path / "table.json"),
         "DEVICE_ID": "1",
         "RANK_ID": rank,
         "RANK_SIZE": "4",
     }
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SITE / 'emulation'}:{tmp_path}:{SITE / 'common'}"}
+    kept = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{SITE / 'start'}:{SITE / 'emulation'}:{tmp_path}:{SITE / 'common'}",
+    }
     return subprocess.run(
         ["bash", "-c", f"sleep 300 & echo $!; {sys.executable} -c 'import mindspore'; kill $!; echo went on"],
         env=kept | env,

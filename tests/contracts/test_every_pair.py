@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts.made import env_of, files_of, made, node_env, ranks, site
-from trainshed import axes
+from trainshed import registry
 from trainshed.plan.model import Plan, expanded
 from trainshed.plan.render import render
 
@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.contracts]
 
 GOLDEN = Path(__file__).parent / "golden"
 PAIRS = [
-    (launcher, contract) for launcher in axes.members("launcher") for contract in axes.members("contract")
+    (launcher, contract)
+    for launcher in registry.members("launcher")
+    for contract in registry.members("contract")
 ]
 EVERY = pytest.mark.parametrize(("launcher", "contract"), PAIRS)
 CHANNELS = {
@@ -30,6 +32,8 @@ PROMISED = {
         "DLS_JOB_ID",
         "DLS_TASK_INDEX",
         "DLS_TASK_NUMBER",
+        "BATCH_TASK_INDEX",
+        "VC_TASK_INDEX",
         "DLS_APP_URL",
         "DLS_DATA_URL",
         "DLS_TRAIN_URL",
@@ -65,6 +69,8 @@ PROMISED = {
         "MA_VJ_NAME",
         "MA_CURRENT_INSTANCE_NAME",
         "VC_TASK_INDEX",
+        "VK_TASK_INDEX",
+        "MA_TASK_INDEX",
         "VC_WORKER_NUM",
         "VC_WORKER_HOSTS",
         "MA_INPUTS",
@@ -117,8 +123,8 @@ PROVED = {
 
 
 def test_every_member_is_known_here() -> None:
-    assert set(PROMISED) == set(axes.members("contract"))
-    assert set(PROVED) == set(axes.members("launcher"))
+    assert set(PROMISED) == set(registry.members("contract"))
+    assert set(PROVED) == set(registry.members("launcher"))
 
 
 @EVERY

@@ -11,11 +11,11 @@ import pytest
 import trainshed
 from contracts.made import RUN, env_of, files_of, hosts, made, node_env, ranks, site
 from trainshed.errors import UsageError
-from trainshed.plan.ranktables import Form, detect, parse, read
+from trainshed.ranktables import Form, detect, parse, read
 
 pytestmark = [pytest.mark.contracts]
 
-SITE = Path(trainshed.__file__).parent / "contracts" / "site"
+SITE = Path(trainshed.__file__).parent / "payload"
 
 CHANNELS = {
     "inputs": [{"name": "data_url", "source": "obs://ms-dataset/cifar-10/"}],
@@ -40,10 +40,41 @@ def test_v1_tells_each_container_its_place_and_its_peers() -> None:
         assert env["DLS_UPLOAD_LOG_OBS_DIR"] == "obs://resnet50-train/log/"
         assert (env["DLS_USE_DOWNLOADER"], env["DLS_USE_DNS_TCP"]) == ("0", "0")
         assert env["HOME"] == "/home/work"
-        port = env["BATCH_CURRENT_PORT"]
-        assert env["BATCH_CUSTOM0_HOSTS"] == f"127.64.0.1:{port}"
-        assert env["BATCH_CUSTOM1_HOSTS"] == f"127.64.0.2:{port}"
-    assert node_env(planned, 0)["BATCH_CURRENT_PORT"] == node_env(planned, 1)["BATCH_CURRENT_PORT"]
+        assert env[f"BATCH_CUSTOM{index}_HOSTS"] == f"{own}:{env['BATCH_CURRENT_PORT']}"
+
+
+@pytest.mark.field
+def test_v1_gives_every_node_a_port_of_its_own() -> None:
+    env, other = (node_env(made("modelarts-v1"), i) for i in (0, 1))
+    ports = [env[f"BATCH_CUSTOM{i}_HOSTS"].rpartition(":")[2] for i in (0, 1)]
+    assert ports == [env["BATCH_CURRENT_PORT"], other["BATCH_CURRENT_PORT"]]
+    assert len(set(ports)) == 2
+
+
+@pytest.mark.field
+@BOTH
+@pytest.mark.parametrize("mode", ["distributed", "single_server"])
+def test_a_node_finds_its_index_under_every_name_that_public_scripts_read(contract: str, mode: str) -> None:
+    names = {
+        "modelarts-v1": ("DLS_TASK_INDEX", "BATCH_TASK_INDEX", "VC_TASK_INDEX"),
+        "modelarts-v2": ("VC_TASK_INDEX", "VK_TASK_INDEX", "MA_TASK_INDEX"),
+    }
+    planned = made(contract, mode=mode)
+    for index in (0, 1):
+        env = node_env(planned, index)
+        assert [env[name] for name in names[contract]] == [str(index)] * 3
+
+
+@pytest.mark.field
+def test_v1_names_a_single_node_after_its_job_as_well() -> None:
+    (one,) = [node_env(made("modelarts-v1", "1x2:ascend", name="lenet"), 0)]
+    assert (
+        one["BATCH_lenet.0_HOSTS"] == one["BATCH_CUSTOM0_HOSTS"] == f"127.64.0.1:{one['BATCH_CURRENT_PORT']}"
+    )
+    assert not [name for name in node_env(made("modelarts-v1"), 0) if name.endswith(".0_HOSTS")]
+    alone = made("modelarts-v1", mode="single_server")
+    for node in alone.nodes:
+        assert node_env(alone, node.index)["BATCH_job.0_HOSTS"].startswith(f"{node.address}:")
 
 
 def test_v1_downloads_code_that_lies_in_the_store() -> None:
@@ -54,6 +85,8 @@ def test_v1_downloads_code_that_lies_in_the_store() -> None:
 def test_v1_hosts_are_bare_by_a_switch() -> None:
     env = node_env(made("modelarts-v1", options={"batch_hosts": "bare"}), 1)
     assert (env["BATCH_CUSTOM0_HOSTS"], env["BATCH_CUSTOM1_HOSTS"]) == ("127.64.0.1", "127.64.0.2")
+    first = node_env(made("modelarts-v1", options={"batch_hosts": "bare"}), 0)
+    assert env["BATCH_CURRENT_PORT"] == first["BATCH_CURRENT_PORT"], "counted from by every node's script"
 
 
 def test_a_switch_set_wrongly_says_what_it_may_be() -> None:
@@ -305,7 +338,7 @@ def test_emulated_devices_have_addresses_that_exist_nowhere_and_say_so(contract:
     assert planned.emulated and planned.env["TRAINSHED_EMULATED"] == "1"
     assert any("made up" in note for note in planned.notes)
     assert any(note.startswith("EMULATED") for note in planned.notes)
-    assert node_env(planned, 0)["PYTHONPATH"].startswith("/site/emulation:")
+    assert node_env(planned, 0)["PYTHONPATH"].startswith("/site/start:/site/emulation:")
 
 
 @BOTH
@@ -320,13 +353,17 @@ def test_the_mindspore_cluster_is_a_switch_and_emulation_always_dynamic(contract
     assert env_of(emulated, ranks(emulated)[1])["MS_NODE_ID"] == "1"
 
 
+@pytest.mark.field
 @BOTH
-def test_the_scheduler_sees_what_a_rank_sees_but_is_not_the_one_that_fetches(contract: str) -> None:
-    planned = made(contract)
-    scheduler = planned.nodes[0].processes[0]
-    env = env_of(planned, scheduler)
-    assert scheduler.name == "scheduler" and env["MS_ROLE"] == "MS_SCHED"
-    assert env["RANK_TABLE_FILE"] and env["DEVICE_ID"] == "1"
+@pytest.mark.parametrize("shape", ["1x1:ascend", "2x2:ascend"])
+def test_the_scheduler_runs_nothing_of_the_users_in_a_folder_of_its_own(contract: str, shape: str) -> None:
+    planned = made(contract, shape)
+    scheduler, *own = planned.nodes[0].processes
+    assert scheduler.name == "scheduler" and scheduler.helper and scheduler.rank is None
+    assert env_of(planned, scheduler)["MS_ROLE"] == "MS_SCHED"
+    assert scheduler.argv == ("/env/bin/python", "-m", "trainshed_scheduler")
+    assert scheduler.cwd not in {rank.cwd for rank in own} | {planned.nodes[0].work_dir}
+    assert not {"RANK_ID", "DEVICE_ID"} & set(env_of(planned, scheduler)), "it is no rank"
 
 
 @BOTH

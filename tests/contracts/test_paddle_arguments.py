@@ -12,11 +12,12 @@ from types import ModuleType
 
 import pytest
 
-import trainshed.contracts
+import trainshed
 
 pytestmark = [pytest.mark.contracts]
 
-FOLDER = Path(trainshed.contracts.__file__).parent / "site" / "paddle_launch"
+FOLDER = Path(trainshed.__file__).parent / "payload" / "paddle_launch"
+START = FOLDER.parent / "start"
 
 
 def load() -> ModuleType:
@@ -149,7 +150,8 @@ def stand_in(tmp_path: Path) -> Path:
 def python(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{FOLDER}:{folder}",
+        "PYTHONPATH": f"{START}:{FOLDER}:{folder}",
+        "TRAINSHED_START": "trainshed_paddle_launch",
         "TRAINSHED_LOCAL_SIZE": "2",
     }
     return subprocess.run(
@@ -209,5 +211,5 @@ def test_a_start_with_wrong_ranks_ends_with_one_line(stand_in: Path) -> None:
 
 def test_another_sitecustomize_still_runs(stand_in: Path) -> None:
     (stand_in / "sitecustomize.py").write_text("import sys; sys.stderr.write('theirs\\n')\n")
-    done = python(stand_in, "-c", "pass", PYTHONPATH=f"{FOLDER}:{stand_in}:{FOLDER}")
+    done = python(stand_in, "-c", "pass", PYTHONPATH=f"{START}:{FOLDER}:{stand_in}:{START}")
     assert (done.returncode, done.stderr) == (0, "theirs\n")

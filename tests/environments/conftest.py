@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pytest
+from wheelkit import write_lock, write_wheel
 
-from trainshed.environments import recipes
+from trainshed.environments import build, lockfile, recipes
 from trainshed.environments.recipes import Recipe
-
-
-def write_wheel(folder: Path, name: str, version: str, requires: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    if requires:
-        metadata += f"Requires-Dist: {requires}\n"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(f"{name}/__init__.py", f"version = '{version}'\n")
-        archive.writestr(f"{name}/gpu/kernels.bin", "x" * 1000)
-        archive.writestr(f"{info}/METADATA", metadata)
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return wheel
 
 
 @pytest.fixture
@@ -42,18 +26,30 @@ def envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tiny(envs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
-    """A framework `tinyframe` that needs `tinydep`, of which a newer version than the pin exists."""
-    write_wheel(tmp_path / "registry", "tinyframe", "1.0", requires="tinydep")
-    write_wheel(tmp_path / "registry", "tinydep", "2.0")
-    write_wheel(tmp_path / "registry", "tinydep", "3.0")
+    """A framework `tinyframe` that needs `tinydep`, of which a newer version than the locked one exists."""
+    registry = tmp_path / "registry"
+    frame = write_wheel(registry, "tinyframe", "1.0", requires="tinydep")
+    dependency = write_wheel(registry, "tinydep", "2.0")
+    write_wheel(registry, "tinydep", "3.0")
     recipe = Recipe(
         name="tiny",
         framework="tinyframe",
         requirements=("tinyframe==1.0",),
-        constraints=("tinydep==2.0",),
+        lock_path=write_lock(tmp_path / "tiny.txt", frame, dependency),
         prune=("tinyframe/gpu*",),
         check="import tinyframe, tinydep; assert tinyframe.version == '1.0'",
         megabytes=1,
     )
     monkeypatch.setitem(recipes._BY_NAME, "tiny", recipe)
     return recipe
+
+
+@pytest.fixture
+def tiny_full(tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    """The profile `full` is `tinyplot`, and a `tinydep` that the recipe has in another version."""
+    registry = tmp_path / "registry"
+    plot = write_wheel(registry, "tinyplot", "7.0")
+    lock = write_lock(tmp_path / "full.txt", plot, registry / "tinydep-3.0-py3-none-any.whl")
+    monkeypatch.setattr(lockfile, "FULL_LOCK", lock)
+    monkeypatch.setattr(build, "FULL_CHECK", "import tinyplot")
+    return tiny

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from trainshed import environments
 from trainshed.cli.env import app
-from trainshed.environments import locks, recipes, source
+from trainshed.environments import lockfile, locks, recipes, source
 from trainshed.environments.recipes import Recipe
 from trainshed.environments.wheelhouse import _current_package
 from trainshed.errors import NotFoundError, TrainshedError
@@ -28,7 +29,10 @@ def test_a_missing_environment_names_the_command_that_makes_it(name: str, envs: 
 
 
 def test_an_unknown_name_lists_all_known_ones(envs: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"'mindspor' is not known.*mindspore, pytorch, paddle, horovod"):
+    with pytest.raises(
+        NotFoundError,
+        match=r"'mindspor' is not known.*did you mean mindspore\? known: mindspore, pytorch, paddle, horovod",
+    ):
         environments.resolve("mindspor")
 
 
@@ -77,21 +81,39 @@ def test_the_folder_of_environments_follows_the_variables(
     assert environments.environments_directory() == Path(expected)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", environments.framework_names())
-def test_every_recipe_pins_each_package_once_and_exactly(name: str) -> None:
+def test_every_lock_gives_a_version_and_hashes_to_all_that_its_recipe_asks_for(name: str) -> None:
     recipe = recipes.recipe_for(name)
-    pins = [pin.split("==") for pin in (*recipe.requirements, *recipe.constraints)]
-    assert all(len(pin) == 2 for pin in pins)
-    packages = [package for package, _ in pins]
-    assert len(packages) == len(set(packages))
-    assert dict(pins)["numpy"].startswith("1.")  # MindSpore and old TensorFlow know no numpy 2
+    versions = lockfile.locked_versions(recipe.lock)
+    lines = recipe.lock.read_text().splitlines()
+    assert len(versions) == sum("==" in line for line in lines)  # each entry is whole, and is there once
+    assert versions["numpy"].startswith("1.")  # MindSpore and old TensorFlow know no numpy 2
+    for requirement in (*recipe.requirements, *recipe.alone):
+        package, _, version = requirement.partition("==")
+        assert versions[package].partition("+")[0] == (version or versions[package])
 
 
-def test_a_digest_changes_with_the_pins_and_with_nothing_else(tiny: Recipe) -> None:
-    import dataclasses
+@pytest.mark.field
+@pytest.mark.parametrize("name", environments.framework_names())
+def test_every_environment_has_what_nearly_all_published_scripts_import(name: str) -> None:
+    versions = lockfile.locked_versions(recipes.recipe_for(name).lock)
+    assert {"pyyaml", "easydict", "tqdm", "pip", "numpy"} <= versions.keys()
 
-    assert dataclasses.replace(tiny, constraints=()).digest() != tiny.digest()
-    assert dataclasses.replace(tiny, megabytes=7).digest() == tiny.digest()
+
+@pytest.mark.field
+def test_the_full_profile_has_what_the_platforms_images_have() -> None:
+    versions = lockfile.locked_versions(lockfile.FULL_LOCK)
+    assert {
+        "opencv-python-headless", "pandas", "scikit-learn", "matplotlib", "tensorboard", "pillow", "scipy"
+    } <= versions.keys()  # fmt: skip
+
+
+def test_a_digest_changes_with_the_lock_and_with_nothing_else(tiny: Recipe) -> None:
+    before = tiny.digest()
+    assert dataclasses.replace(tiny, megabytes=7).digest() == before
+    tiny.lock.write_text(tiny.lock.read_text().replace("tinydep==2.0", "tinydep==3.0"))
+    assert tiny.digest() != before
 
 
 def test_a_lock_held_too_long_names_its_holder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from wheelkit import write_lock
 
 from trainshed import environments
 from trainshed.environments import build, commands, recipes
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.foundation]
 
 
 def test_a_made_environment_runs_its_framework_at_the_pinned_versions(tiny: Recipe, envs: Path) -> None:
-    news: list[environments.Progress] = []
+    news: list[environments.BuildProgress] = []
     made = environments.create("tiny", news.append)
 
     assert made.versions == {"tinydep": "2.0", "tinyframe": "1.0"}
@@ -73,12 +74,12 @@ def test_a_half_made_environment_is_told_and_made_anew(tiny: Recipe, envs: Path)
     assert environments.resolve("tiny").versions["tinyframe"] == "1.0"
 
 
-def test_changed_pins_make_an_environment_outdated_and_create_renews_it(
-    tiny: Recipe, envs: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_changed_lock_makes_an_environment_outdated_and_create_renews_it(
+    tiny: Recipe, envs: Path, tmp_path: Path
 ) -> None:
     environments.create("tiny")
-    newer = dataclasses.replace(tiny, constraints=("tinydep==3.0",))
-    monkeypatch.setitem(recipes._BY_NAME, "tiny", newer)
+    wheels = [tmp_path / f"registry/{name}-py3-none-any.whl" for name in ("tinyframe-1.0", "tinydep-3.0")]
+    write_lock(tiny.lock, *wheels)
     assert {row.name: row.state for row in environments.listing()}["tiny"] == "outdated"
 
     assert environments.create("tiny").versions["tinydep"] == "3.0"
@@ -96,11 +97,8 @@ def test_a_failing_step_says_why_and_leaves_nothing_that_counts_as_made(
         environments.resolve("tiny")
 
 
-def test_a_package_no_registry_has_is_named(
-    tiny: Recipe, envs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    missing = dataclasses.replace(tiny, requirements=("nosuchframe==9",))
-    monkeypatch.setitem(recipes._BY_NAME, "tiny", missing)
+def test_a_package_no_registry_has_is_named(tiny: Recipe, envs: Path) -> None:
+    tiny.lock.write_text(f"nosuchframe==9 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(TrainshedError, match=r"download failed.*nosuchframe==9"):
         environments.create("tiny")
 
@@ -154,7 +152,7 @@ def test_a_killed_maker_blocks_nobody(tiny: Recipe, envs: Path, monkeypatch: pyt
 def test_a_missing_compiler_is_told_before_anything_is_downloaded(
     tiny: Recipe, envs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs = SourceBuild("horovod", "0.28.1", "x", variables=(), tools=("sh", "no-such-compiler"))
+    needs = SourceBuild("horovod", "0.28.1", "x", variables=(), sha256="", tools=("sh", "no-such-compiler"))
     monkeypatch.setitem(recipes._BY_NAME, "tiny", dataclasses.replace(tiny, build=needs))
     with pytest.raises(RefusedError, match="lacks: no-such-compiler"):
         environments.create("tiny")

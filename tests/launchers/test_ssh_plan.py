@@ -7,7 +7,7 @@ import json
 import pytest
 
 from launchers.made import made
-from trainshed import axes
+from trainshed import registry
 
 pytestmark = [pytest.mark.contracts]
 
@@ -28,7 +28,7 @@ def test_ssh_is_planned_when_asked_for_or_needed() -> None:
 def test_ssh_is_planned_under_a_contract_that_promises_it_to_more_than_one_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(axes.load("contract", "plain"), "promises_ssh", True, raising=False)
+    monkeypatch.setattr(registry.load("contract", "plain"), "promises_ssh", True, raising=False)
     assert made("command", command="true").ssh == (11004, 11104)
     assert made("command", nodes=1, command="true").ssh == ()
 

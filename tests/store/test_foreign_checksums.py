@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from storekit import QUICK
 
+from trainshed.payload.modelarts.trainshed_store.errors import ChecksumError
+from trainshed.payload.modelarts.trainshed_store.s3.client import CRC32, S3Client
 from trainshed.store import copy
 from trainshed.store.credentials import make
-from trainshed.store.errors import ChecksumError
-from trainshed.store.s3 import CRC32, Client
 
 pytestmark = [pytest.mark.store]
 
@@ -22,10 +22,10 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @pytest.fixture
-def store() -> Iterator[Callable[[Callable[[dict[str, str], bytes], Answer]], Client]]:
+def store() -> Iterator[Callable[[Callable[[dict[str, str], bytes], Answer]], S3Client]]:
     servers = []
 
-    def start(answer: Callable[[dict[str, str], bytes], Answer]) -> Client:
+    def start(answer: Callable[[dict[str, str], bytes], Answer]) -> S3Client:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
@@ -44,7 +44,7 @@ def store() -> Iterator[Callable[[Callable[[dict[str, str], bytes], Answer]], Cl
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
-        return Client(make("k", "s", f"http://127.0.0.1:{server.server_address[1]}"), QUICK)
+        return S3Client(make("k", "s", f"http://127.0.0.1:{server.server_address[1]}"), QUICK)
 
     yield start
     for server in servers:

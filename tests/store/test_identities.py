@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.errors import UsageError
-from trainshed.store import identities
+from trainshed.store.seaweed import identities
 
 pytestmark = [pytest.mark.store]
 

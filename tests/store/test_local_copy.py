@@ -7,9 +7,10 @@ import pytest
 from storekit import MIB, contents, fill
 
 from trainshed.errors import NotFoundError, UsageError
-from trainshed.store import CopyError, cat, checksum, copy, list_tree, read_bytes, remove, write_bytes
-from trainshed.store.errors import StoreError
-from trainshed.store.local import Root
+from trainshed.payload.modelarts.trainshed_store import checksum
+from trainshed.payload.modelarts.trainshed_store.errors import StoreError
+from trainshed.payload.modelarts.trainshed_store.local import Root
+from trainshed.store import CopyError, cat, copy, list_tree, read_bytes, remove, write_bytes
 
 pytestmark = [pytest.mark.store]
 
@@ -189,7 +190,7 @@ def test_copiers_with_the_same_process_number_do_not_meet(tmp_path: Path) -> Non
     import os
     from unittest import mock
 
-    from trainshed.store.local import _unique
+    from trainshed.payload.modelarts.trainshed_store.local import _unique
 
     with mock.patch.object(os, "getpid", return_value=7):
         assert len({_unique() for _ in range(1000)}) == 1000
@@ -212,7 +213,7 @@ def test_delete_spares_what_of_the_source_could_not_be_looked_at(
             raise PermissionError(13, "Permission denied")
         return look(path)
 
-    monkeypatch.setattr("trainshed.store.tree.os.scandir", scandir)
+    monkeypatch.setattr("trainshed.payload.modelarts.trainshed_store.tree.os.scandir", scandir)
     summary = copy(str(source), str(target), delete=True)
     assert {problem.name for problem in summary.unrepresentable} == {"sub", "link"}
     assert set(contents(target)) == {"sub/deep/x", "link/x"} and summary.deleted == 1

@@ -19,15 +19,21 @@ from dataclasses import dataclass, field
 
 from trainshed.agent import processes
 from trainshed.agent.guests import Guests
-from trainshed.agent.wire import Channel, Message, WireError, encode
-from trainshed.runs.directory import RunDirectory
-from trainshed.runs.events import Kind
+from trainshed.agent.heads import heads_of
+from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message, encode
+from trainshed.runs.chain import ChainWriter, GrowingFile, Head, pause
+from trainshed.runs.events import AttemptFinished, EventWriter, RanksStarted, Stopping
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.states import Cause
 
 _TICK = 0.2
 _STALL = 2.0
 """Seconds between two looks at the clock from which on the coordinator itself was held up."""
+_BEAT = 2.0
+"""Seconds between signs of life to all nodes."""
+_PATIENCE = 6.0
+_MOST_SILENCE = 180.0
+"""A node whose signs of life come late is given this many times its lateness more, up to so many seconds."""
 _LATE = 10.0
 """Seconds the coordinator stays after a failure, to tell nodes that come late."""
 _SPARE = 256
@@ -49,8 +55,12 @@ class Limits:
 
 @dataclass
 class _Peer:
-    channel: Channel
+    channel: AgentConnection
     seen: float = field(default_factory=time.monotonic)
+    late: float = 0.0
+    """How late its signs of life have lately been: its machine is busy, not it silent."""
+    silent: tuple[str, float] = ("", 0.0)
+    """The process of the node that has not written for longest, and for how many seconds."""
 
 
 class Coordinator(threading.Thread):
@@ -58,15 +68,19 @@ class Coordinator(threading.Thread):
 
     def __init__(
         self,
-        run: RunDirectory,
+        record: EventWriter,
+        attempt: int,
         names: list[str],
         address: tuple[str, int],
         secret: bytes,
         grace: float,
         limits: Limits,
+        chain: ChainWriter | None = None,
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
-        self._run, self._names, self._grace, self._limits = run, names, grace, limits
+        self._record, self._attempt = record, attempt
+        self._chained = _Chained(record, chain)
+        self._names, self._grace, self._limits = names, grace, limits
         self._peers: dict[int, _Peer] = {}
         self._open: set[int] = set()
         """The nodes that are here: neither lost nor gone by themselves."""
@@ -79,7 +93,7 @@ class Coordinator(threading.Thread):
         self._going = self._finishing = False
         self._wanted_stop: Failure | None = None
         self._lock = threading.Lock()
-        self._began = self._checked = time.monotonic()
+        self._began = self._checked = self._beaten = time.monotonic()
         self.outcome: Outcome | None = None
         processes.allow_files(2 * (len(names) + _SPARE))
         self._listener = socket.create_server(address, backlog=min(4096, len(names) + 16))
@@ -112,7 +126,7 @@ class Coordinator(threading.Thread):
             for key, _ in self._selector.select(_TICK):
                 if key.fileobj is self._listener:
                     self._accept()
-                elif isinstance(key.data, Channel):
+                elif isinstance(key.data, AgentConnection):
                     self._admit(key.data)
                 else:
                     self._read(key.data)
@@ -122,11 +136,12 @@ class Coordinator(threading.Thread):
         """Record how it ended, and let everybody go even if that fails."""
         self.outcome = Outcome.of(self._failure)
         try:
-            self._run.append(Kind.ATTEMPT_FINISHED, **self.outcome.to_json())
+            self._record.append(AttemptFinished(self._attempt, self.outcome))
         except OSError:
             traceback.print_exc()
+        self._chained.close()
         for peer in self._peers.values():
-            with contextlib.suppress(WireError):
+            with contextlib.suppress(AgentConnectionError):
                 peer.channel.send(last)
             peer.channel.close()
         self._guests.close()
@@ -155,7 +170,7 @@ class Coordinator(threading.Thread):
         self._fail(Failure(Cause.ENGINE, f"{reason} ({hint})", node=0))
         self._stay_until = 0.0
 
-    def _admit(self, channel: Channel) -> None:
+    def _admit(self, channel: AgentConnection) -> None:
         """Make a guest that has proved itself the node it says it is."""
         messages = self._guests.hear(channel)
         if not messages:
@@ -164,11 +179,11 @@ class Coordinator(threading.Thread):
         index = hello.get("node")
         try:
             if hello.get("type") != "hello" or not isinstance(index, int):
-                raise WireError("unexpected hello")
+                raise AgentConnectionError("unexpected hello")
             if not 0 <= index < len(self._names) or index in self._peers:
-                raise WireError("unexpected node")
+                raise AgentConnectionError("unexpected node")
             channel.send({"type": "welcome"})
-        except WireError:
+        except AgentConnectionError:
             channel.close()
             return
         self._peers[index] = _Peer(channel)
@@ -185,7 +200,7 @@ class Coordinator(threading.Thread):
         peer = self._peers[index]
         try:
             messages = peer.channel.receive()
-        except WireError as error:
+        except AgentConnectionError as error:
             self._drop(index, f"its agent is gone ({error})")
             return
         peer.seen = time.monotonic()
@@ -194,6 +209,11 @@ class Coordinator(threading.Thread):
 
     def _handle(self, index: int, message: Message) -> None:
         match message.get("type"):
+            case "beat":
+                peer, late = self._peers[index], message.get("late")
+                late = float(late) if isinstance(late, int | float) else 0.0
+                peer.late = max(late, 0.9 * peer.late)
+                peer.silent = _silent(message.get("silent"))
             case "card":
                 self._cards[index] = message["card"]
                 if not self._failure and self._is_all(self._cards):
@@ -203,8 +223,10 @@ class Coordinator(threading.Thread):
                 self._ready.add(index)
                 if not self._going and not self._failure and self._is_all(self._ready):
                     self._going = True
-                    self._run.append(Kind.RUNNING)
+                    self._record.append(RanksStarted(self._attempt))
                     self._broadcast({"type": "go"})
+            case "heads":
+                self._chained.note(heads_of(message))
             case "failed":
                 self._fail(Failure.from_json(message["failure"]))
             case "done":
@@ -236,12 +258,14 @@ class Coordinator(threading.Thread):
         now = time.monotonic()
         self._stop_by = now + self._grace_of(failure) + self._limits.closing
         self._stay_until = now + _LATE
-        self._run.append(Kind.STOPPING, reason=failure.reason)
+        self._record.append(Stopping(self._attempt, failure.reason))
         self._broadcast(self._stop_message())
 
     def _stop_message(self) -> Message:
         assert self._failure
-        return {"type": "stop", "reason": self._failure.reason, "grace": self._grace_of(self._failure)}
+        wanted = self._failure.cause in (Cause.STOP, Cause.TIMEOUT)
+        grace = self._grace_of(self._failure)
+        return {"type": "stop", "reason": self._failure.reason, "grace": grace, "wanted": wanted}
 
     def _grace_of(self, failure: Failure) -> float:
         """A user who stops waits for the job's own grace; after a failure nobody gains by waiting long."""
@@ -257,7 +281,7 @@ class Coordinator(threading.Thread):
             return
         try:
             self._peers[index].channel.send_encoded(body)
-        except WireError as error:
+        except AgentConnectionError as error:
             self._drop(index, str(error))
 
     def _is_over(self) -> bool:
@@ -281,6 +305,10 @@ class Coordinator(threading.Thread):
             self._fail(wanted)
             self._stay_until = 0.0  # whoever asked for it tells all nodes by themselves
         self._check_silence(now, passed)
+        if now - self._beaten > _BEAT:
+            self._beaten = now
+            self._broadcast({"type": "beat"})
+        self._chained.append_if_due(now - self._began)
         if not self._failure:
             self._check_limits(now - self._began)
 
@@ -290,8 +318,9 @@ class Coordinator(threading.Thread):
             peer = self._peers[index]
             if passed > _STALL:
                 peer.seen = min(now, peer.seen + passed)
-            if now - peer.seen > self._limits.silence:
-                self._drop(index, f"nothing heard of it for {self._limits.silence:.0f} s")
+            limit = min(self._limits.silence + _PATIENCE * peer.late, _MOST_SILENCE)
+            if now - peer.seen > limit:
+                self._drop(index, f"nothing heard of it for {limit:.0f} s")
 
     def _check_limits(self, spent: float) -> None:
         limits = self._limits
@@ -306,7 +335,16 @@ class Coordinator(threading.Thread):
         elif limits.total is not None and spent > limits.total:
             waits = self._list(self._without(self._done))
             reason = f"not finished within its timeout of {limits.total:g} s; still at work: {waits}"
-            self._fail(Failure(Cause.TIMEOUT, reason))
+            self._fail(Failure(Cause.TIMEOUT, reason + self._longest_silent()))
+
+    def _longest_silent(self) -> str:
+        """The rank that has not written for longest: of those that wait for one another, likely the one that hangs."""
+        index = max(self._open, key=lambda i: self._peers[i].silent[1], default=None)
+        if index is None or not self._peers[index].silent[0]:
+            return ""
+        process, seconds = self._peers[index].silent
+        name = process.replace("-", " ")
+        return f"; longest without output: {name} on node {index}, for {seconds:.0f} s"
 
     def _without(self, nodes: Collection[int]) -> list[int]:
         return [i for i in range(len(self._names)) if i not in nodes]
@@ -314,3 +352,52 @@ class Coordinator(threading.Thread):
     def _list(self, indexes: list[int]) -> str:
         shown = ", ".join(f"node {i} ({self._names[i]})" for i in indexes[:4])
         return shown + (f" and {len(indexes) - 4} more" if len(indexes) > 4 else "")
+
+
+class _Chained:
+    """The heads that nodes sent, on their way into the chain. A chain that cannot be written ends; the run goes on."""
+
+    def __init__(self, record: EventWriter, chain: ChainWriter | None) -> None:
+        self._chain, self._own = chain, GrowingFile()
+        self._name, self._path = f"events/{record.name}.jsonl", record.folder / f"{record.name}.jsonl"
+        self._noted: dict[str, Head] = {}
+        self._due = 0.0
+
+    def note(self, heads: dict[str, Head]) -> None:
+        self._noted |= heads
+
+    def append_if_due(self, elapsed: float) -> None:
+        if self._chain is None or elapsed < self._due:
+            return
+        try:
+            size = self._chain.append(self._gathered(), time.time())
+        except OSError:
+            self._give_up()
+        else:
+            self._due = elapsed + pause(size, elapsed)
+
+    def close(self) -> None:
+        if self._chain is None:
+            return
+        try:
+            self._chain.close(self._gathered(), time.time())
+        except OSError:
+            self._give_up()
+
+    def _gathered(self) -> dict[str, Head]:
+        own = self._own.read_on(self._path)
+        found, self._noted = self._noted | ({self._name: own} if own else {}), {}
+        return found
+
+    def _give_up(self) -> None:
+        traceback.print_exc()
+        self._chain = None
+
+
+def _silent(value: object) -> tuple[str, float]:
+    """What a node says of its most silent process."""
+    match value:
+        case [str(process), int(seconds) | float(seconds)]:
+            return process[:80], float(seconds)
+        case _:
+            return "", 0.0

@@ -10,17 +10,32 @@ from trainshed.agent.place import Place
 from trainshed.plan.model import FilePlan, NodePlan, Plan
 
 _INHERITED = ("TERM", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "http_proxy", "https_proxy", "no_proxy")
-_INHERITED_PREFIXES = ("ASCEND_", "SSL_CERT_", "REQUESTS_CA_", "PIP_", "SLURM_", "GLOO_", "NCCL_", "HCCL_")
+_INHERITED_PREFIXES = ("ASCEND_", "SSL_CERT_", "REQUESTS_CA_", "PIP_", "GLOO_", "NCCL_", "HCCL_")
 
 
-def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], folder: Path) -> dict[str, str]:
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "XDG_RUNTIME_DIR")
+"""What drivers and agents need for themselves."""
+
+
+def clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of drivers and agents: whatever else the submitter's shell holds stays there."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _KEPT
+        or name in _INHERITED
+        or name.startswith((*_INHERITED_PREFIXES, "TRAINSHED_HOME", "TRAINSHED_ENVS"))
+    }
+
+
+def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], reports: Path) -> dict[str, str]:
     """What every process of the node gets: a little of the machine's, then the plan's, then the secrets."""
     env = {
         name: value
         for name, value in os.environ.items()
         if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
     }
-    env |= {"TRAINSHED_METRICS_DIR": str(folder)}
+    env |= {"TRAINSHED_METRICS_DIR": str(reports)}
     return env | dict(plan.env) | dict(node.env) | dict(secrets)
 
 

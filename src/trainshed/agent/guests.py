@@ -11,7 +11,7 @@ import selectors
 import socket
 import time
 
-from trainshed.agent.wire import Channel, Message, WireError
+from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message
 
 _HANDSHAKE = 5.0
 """Seconds from connecting to a signed hello."""
@@ -22,27 +22,27 @@ class Guests:
 
     def __init__(self, secret: bytes, selector: selectors.BaseSelector, most: int) -> None:
         self._secret, self._selector, self._most = secret, selector, most
-        self._deadlines: dict[Channel, float] = {}
+        self._deadlines: dict[AgentConnection, float] = {}
 
     def greet(self, sock: socket.socket) -> None:
         if len(self._deadlines) >= self._most:
             self._dismiss(next(iter(self._deadlines)))
         try:
-            channel = Channel(sock, self._secret, server=True)
+            channel = AgentConnection(sock, self._secret, server=True)
             channel.greet()
-        except (WireError, OSError):
+        except (AgentConnectionError, OSError):
             sock.close()
             return
         self._deadlines[channel] = time.monotonic() + _HANDSHAKE
         self._selector.register(channel, selectors.EVENT_READ, channel)
 
-    def hear(self, channel: Channel) -> list[Message]:
+    def hear(self, channel: AgentConnection) -> list[Message]:
         """Its first messages, once it has proved itself: then it is no guest any more, nor watched."""
         if channel not in self._deadlines:
             return []
         try:
             messages = channel.receive()
-        except WireError:
+        except AgentConnectionError:
             self._dismiss(channel)
             return []
         if messages:
@@ -59,11 +59,11 @@ class Guests:
         for channel in list(self._deadlines):
             self._dismiss(channel)
 
-    def _dismiss(self, channel: Channel) -> None:
+    def _dismiss(self, channel: AgentConnection) -> None:
         self._forget(channel)
         channel.close()
 
-    def _forget(self, channel: Channel) -> None:
+    def _forget(self, channel: AgentConnection) -> None:
         del self._deadlines[channel]
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(channel)

@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from trainshed.errors import TrainshedError
+
+VERSION = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Handover:
@@ -26,17 +30,31 @@ class Handover:
     """Put before every process: how it enters a container."""
     root: str = ""
     """Where the node's private folders lie for an agent that stays outside its container."""
+    hidden: tuple[str, ...] = ()
+    """Folders that the agent has and its processes must not see; empty where nothing can hide them."""
     cache: str = ""
     """Where inputs are kept between runs; empty: they are not."""
     register_limit: float = 120.0
+    beats: bool = False
+    """Whether the driver hears signs of life on the agent's standard input, which is a socket then."""
+    version: int = VERSION
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Handover:
-        data = json.loads(line)
-        return cls(**(data | {"prefix": tuple(data["prefix"])}))
+        try:
+            data = json.loads(line)
+            if data["version"] != VERSION:
+                raise ValueError(f"format {data['version']}, this release reads {VERSION}")
+            return cls(**(data | {name: tuple(data[name]) for name in ("prefix", "hidden")}))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TrainshedError(
+                f"the agent's handover cannot be understood: {error}",
+                "driver and nodes must run the same release of Trainshed",
+                code="other-release",
+            ) from error
 
 
 def read_handover(path: str | None) -> Handover:

@@ -87,9 +87,9 @@ def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: L
         )
     try:
         code = process.wait(_LIMIT)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from None
+        raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from error
     finally:
         log.settle()
     if code != 0:

@@ -8,19 +8,23 @@ and fetches anew. The oldest slots give way when the cache is full.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.locking import locked
+from trainshed.files import hold, locked
+from trainshed.runs.progress import Copied
 
 _LOCK_LIMIT = 6 * 3600.0
 """Seconds one node may take to fetch what others wait for."""
 DEFAULT_LIMIT = 20 << 30
+
+Tell = Callable[[Copied], None]
+"""Hears how far a copy is."""
 
 
 class Cache:
@@ -30,7 +34,7 @@ class Cache:
         self._folder = folder
         self._limit = limit
 
-    def provide(self, source: str, target: str) -> bool:
+    def provide(self, source: str, target: str, tell: Tell | None = None) -> bool:
         """Put the tree at `target`; False when it is none for the cache: local, empty, or too large."""
         if "://" not in source:
             return False
@@ -45,19 +49,19 @@ class Cache:
         self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder / f"{slot.name}.lock", _LOCK_LIMIT, "the input cache"):
             if not _is_whole(slot):
-                self._fill(slot, source, size)
+                self._fill(slot, source, size, tell)
             _link(slot / "tree", Path(target))
             os.utime(slot)
         return True
 
-    def _fill(self, slot: Path, source: str, size: int) -> None:
+    def _fill(self, slot: Path, source: str, size: int, tell: Tell | None) -> None:
         from trainshed import store
 
         shutil.rmtree(slot, ignore_errors=True)
         self._make_room(size)
         tree = slot / "tree"
         tree.mkdir(parents=True)
-        store.copy(source, f"{tree}/")
+        store.copy(source, f"{tree}/", progress=tell)
         (slot / "manifest.json").write_text(json.dumps(_manifest(tree)))
 
     def _make_room(self, wanted: int) -> None:
@@ -67,12 +71,13 @@ class Cache:
         for slot in slots:
             if sum(sizes.values()) + wanted <= self._limit:
                 return
-            with (self._folder / f"{slot.name}.lock").open("a") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    continue
+            lock = hold(self._folder / f"{slot.name}.lock")
+            if lock is None:
+                continue  # a node reads it
+            try:
                 shutil.rmtree(slot, ignore_errors=True)
+            finally:
+                os.close(lock)
             del sizes[slot]
 
 

@@ -23,7 +23,7 @@ class JoinedLog:
 
     def __init__(self, run: RunDirectory, node: NodePlan, wanted: Transfer) -> None:
         self._run, self._index, self._wanted = run, node.index, wanted
-        self._several = len(node.processes) > 1
+        self._several = sum(not process.helper for process in node.processes) > 1
         self._path = run.node(node.index) / "joined" / wanted.name
         self._readers: dict[Path, LogReader] = {}
         self._sent = 0
@@ -31,6 +31,7 @@ class JoinedLog:
         self._thread = threading.Thread(target=self._repeat, name="joined log", daemon=True)
 
     def start(self) -> None:
+        staging.check_target(self._wanted)
         self._path.parent.mkdir(exist_ok=True)
         self._path.touch()
         self._thread.start()

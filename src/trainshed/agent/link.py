@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from trainshed.agent.wire import Channel, Message, WireError
+from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message
 
 _BEAT = 1.0
 _HANDSHAKE = 10.0
@@ -15,15 +15,15 @@ _HANDSHAKE = 10.0
 class Link:
     """A connection that stays; heartbeats go out whenever it is pumped."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: AgentConnection) -> None:
         self.channel = channel
-        self._last = time.monotonic()
+        self._last = self.heard = time.monotonic()
 
     @classmethod
     def open(
         cls, address: tuple[str, int], node: int, secret: bytes, limit: float, check: Callable[[], object]
     ) -> Link:
-        """Reach the coordinator within `limit` seconds; WireError names the address that did not answer.
+        """Reach the coordinator within `limit` seconds; AgentConnectionError names the address that did not answer.
 
         `check` is called between tries and may raise to end them.
         """
@@ -32,17 +32,17 @@ class Link:
         while True:
             try:
                 sock = socket.create_connection(address, timeout=_HANDSHAKE)
-                channel = Channel(sock, secret, server=False)
+                channel = AgentConnection(sock, secret, server=False)
                 channel.handshake(_HANDSHAKE)
                 channel.send({"type": "hello", "node": node})
                 channel.receive_one(_HANDSHAKE)
                 return cls(channel)
-            except (OSError, WireError) as error:
+            except (OSError, AgentConnectionError) as error:
                 if time.monotonic() > deadline:
                     where = f"{address[0]}:{address[1]}"
-                    raise WireError(
+                    raise AgentConnectionError(
                         f"cannot reach the coordinator at {where} within {limit:.0f} s: {error}"
-                    ) from None
+                    ) from error
                 check()
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.5)
@@ -50,7 +50,17 @@ class Link:
     def send(self, message: Message) -> None:
         self.channel.send(message)
 
-    def beat(self) -> None:
-        if time.monotonic() - self._last >= _BEAT:
-            self._last = time.monotonic()
-            self.channel.send({"type": "beat"})
+    def beat(self, quietest: Callable[[], tuple[str, float] | None] = lambda: None) -> bool:
+        """Send a sign of life if it is time for one, with how late it is: a busy machine is forgiven for it.
+
+        `quietest` names the process that has been silent for longest, and the seconds.
+        """
+        late = time.monotonic() - self._last - _BEAT
+        if late < 0:
+            return False
+        self._last = time.monotonic()
+        message: Message = {"type": "beat", "late": round(late, 1)}
+        if silent := quietest():
+            message["silent"] = list(silent)
+        self.channel.send(message)
+        return True

@@ -1,7 +1,7 @@
 """The agent: what runs on a node, and the only code that touches it.
 
-prepare → fetch code → pre-start hook → fetch inputs → write files → barrier →
-start ranks → watch → upload outputs → record. Whatever goes wrong is told to
+prepare → fetch code → write files → install requirements → pre-start hook → fetch
+inputs → prepare outputs → barrier → start ranks → watch → upload outputs → record. Whatever goes wrong is told to
 the coordinator, recorded, and stops all nodes.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import selectors
+import shutil
 import signal
 import sys
 import time
@@ -20,22 +22,25 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from trainshed.agent import environment, hooks, processes, requirements, staging
+from trainshed.agent import environment, homes, hooks, processes, requirements, staging
 from trainshed.agent.handover import Handover, read_handover
 from trainshed.agent.inputs import Cache
 from trainshed.agent.joined import JoinedLog
 from trainshed.agent.masking import Log, open_log
 from trainshed.agent.place import Place
+from trainshed.agent.reports import Reports
 from trainshed.agent.ssh import Ssh
 from trainshed.agent.uploads import Uploads
-from trainshed.agent.watch import Stop, Watch, told
-from trainshed.agent.wire import WireError
+from trainshed.agent.watch import Stop, Watch, log_name, told
+from trainshed.agent.wire import AgentConnectionError
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer, expanded
-from trainshed.runs import events
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.events import Kind
+from trainshed.runs.events import Note, OutputsUnsaved, ProcessStarted
 from trainshed.runs.states import Cause
+
+_COLLECTED = 5.0
+"""Seconds that processes which have ended may take until the kernel says how."""
 
 
 class Agent(Watch):
@@ -43,14 +48,16 @@ class Agent(Watch):
 
     def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, given: Handover) -> None:
         super().__init__(run, plan, node, given)
-        self.place = Place(node, given, plan.image)
+        self._reports = Reports(self.folder)
+        self.place = Place(node, given, plan.image, str(self._reports.folder))
         outputs = tuple(replace(item, source=self.place.real(item.source)) for item in node.outputs)
-        self._uploads = Uploads(outputs, run, len(plan.nodes), node.index)
+        self._uploads = Uploads(outputs, run, node.index, self._progress.copied)
         self._joined = JoinedLog(run, node, node.log) if node.log else None
 
     def serve(self) -> int:
         """Bring the node through the run. 0 when its part ended well."""
         processes.adopt_orphans()
+        processes.keep_private()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         if self.given.attempt > 1:
@@ -61,11 +68,12 @@ class Agent(Watch):
         try:
             self._open()
             self._meter.start()
+            self._heads.start()
             self._work()
             return self._close()
         except Stop as stop:
             return self._close(stop)
-        except (WireError, OSError) as error:
+        except (AgentConnectionError, OSError) as error:
             self._fail(Cause.NODE, f"node {self.node.index} ({self.node.name}): {error}")
             return self._close(Stop(str(error), 5.0))
         except Exception as error:  # a mistake of ours: the run must still end and say so
@@ -78,18 +86,19 @@ class Agent(Watch):
 
     def _work(self) -> None:
         node = self.node
-        env = environment.base(self.plan, node, self.given.secrets, self.folder)
+        self._reports.open()
+        env = environment.base(self.plan, node, self.given.secrets, self._reports.folder)
         if node.code:
             self._in_background("fetch code", Cause.STAGING, partial(self._fetch, (node.code,)))
         self._in_background("write files", Cause.STAGING, self._write_files)
         if self._joined:
-            self._joined.start()
+            self._in_background("prepare log", Cause.STAGING, self._joined.start)
         for listing in filter(self._exists, node.requirements):
-            log = self._log("pre-start.log")
+            opened = partial(self._log, "pre-start.log")
             self._in_background(
                 "install requirements",
                 Cause.HOOK,
-                partial(requirements.install, listing, env, log, self.place),
+                partial(requirements.install, listing, env, opened, self.place),
             )
         found = [(script, node.hook_dir) for script in filter(self._exists, node.hooks)]
         for script, folder in [(script, "") for script in node.pre_start] + found:
@@ -111,7 +120,7 @@ class Agent(Watch):
         for plan in self.node.processes:
             self._start(plan, env)
         self._uploads.start()
-        awaited = [item.process for item in self._running if not item.plan.helper]
+        awaited = [item.process for item in self._running if not (item.plan.helper or item.plan.serves)]
         self._pump_until(lambda: all(process.returncode is not None for process in awaited))
         self._send({"type": "done"})
         self._pump_until(lambda: self._finishing)
@@ -121,17 +130,25 @@ class Agent(Watch):
         return Path(self.place.real(path)).is_file()
 
     def _log(self, name: str) -> Log:
-        return open_log(self.folder / name, self.given.secrets.values())
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        return open_log(path, self.given.secrets.values())
 
     def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
-            staging.fetch(replace(item, target=self.place.real(item.target)), cache)
+            staging.fetch(replace(item, target=self.place.real(item.target)), cache, self._progress.copied)
 
     def _write_files(self) -> None:
         for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
-            Path(self.place.real(seen)).mkdir(parents=True, exist_ok=True)
+            homes.make_folder(self.place.real(seen), self._home())
+        for path, target in self.node.links:
+            homes.make_link(self.place.real(path), target)
         common = tuple(replace(item, path=self.node.placed(item.path)) for item in self.plan.files)
         environment.write_files((*common, *self.node.files), self.place)
+
+    def _home(self) -> str:
+        """The home as the agent reaches it, if jobs share it and may have left links in it."""
+        return self.place.real(self.node.home) if self.plan.isolated and self.node.kept_home else ""
 
     def _start_ssh(self, env: dict[str, str]) -> None:
         """Exchange public keys with all nodes, then let them in."""
@@ -144,62 +161,89 @@ class Agent(Watch):
         self._in_background("start ssh", Cause.STAGING, ssh.await_listening)
 
     def _start(self, plan: ProcessPlan, env: dict[str, str]) -> None:
-        log = self._log(f"{plan.name}.log")
+        log = self._log(log_name(plan))
         mine = expanded(env | dict(plan.env))
-        argv = self.place.enter(plan.argv, plan.cwd, mine)
         try:
+            argv = self.place.enter(plan.argv, plan.cwd, mine, is_sshd=plan.name == Ssh.PROCESS)
+            if not self.place.is_outside and shutil.which(plan.argv[0], path=mine.get("PATH")) is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), plan.argv[0])
             item = processes.start(plan, mine, log, argv, self.place.real(plan.cwd))
         except OSError as error:
             self._fail(
-                Cause.RANK, f"{plan.name} cannot be started: {error}", process=plan.name, exit_code=127
+                Cause.RANK,
+                f"{plan.name} cannot be started: {error}",
+                process=plan.name,
+                log=f"node-{self.node.index}/{log_name(plan)}",
+                exit_code=127,
             )
-            raise Stop("a process could not be started", self.plan.grace) from None
-        events.append(self._events, Kind.STARTED, process=plan.name, pid=item.process.pid)
+            raise Stop("a process could not be started", self.plan.grace) from error
+        self._events.append(ProcessStarted(self.given.attempt, plan.name, item.process.pid))
         self._running.append(item)
+        if not plan.helper:
+            self._times.watch(log.path)
         self._selector.register(item.handle, selectors.EVENT_READ, item)
 
     def _close(self, stop: Stop | None = None) -> int:
         """Stop what runs, save what was written, take leave."""
         began = time.monotonic()
+        if stop and stop.is_wanted and (silent := self._silent_ranks()):
+            self._events.append(Note(silent))
         grace = min(stop.grace if stop else self.plan.grace, self.plan.grace)
         processes.stop_all(self._running, grace, self._pump_quietly)
+        self._record_exits()
         self._aside_or_note(self._settle_logs)
+        self._aside_or_note(self._take_reports)
         self._aside_or_note(self._uploads.stop)
         problem = self._save()
         self._aside_or_note(self._finish_log)
         self._phase("upload", began)
         self._meter.stop()
         if problem:
-            events.append(self._events, Kind.UNSAVED, problem=problem)
+            self._events.append(OutputsUnsaved(problem))
             self._fail(Cause.STAGING, problem)
+        self._aside(self._heads.finish)
         self._leave()
         return 1 if stop or problem else 0
+
+    def _record_exits(self) -> None:
+        """How the last processes ended: nothing may be added to this node's record once its heads are sent.
+
+        A process with many threads can be collected only when the last of them is gone, a moment after its death.
+        """
+        watched, deadline = self._selector.get_map(), time.monotonic() + _COLLECTED
+        while any(item.handle in watched for item in self._running) and time.monotonic() < deadline:
+            self._pump_quietly(0.05)
 
     def _settle_logs(self) -> None:
         for item in self._running:
             item.log.settle()
+        self._times.sample(final=True)
+
+    def _take_reports(self) -> None:
+        for problem in self._reports.take():
+            self._events.append(Note(f"node {self.node.index}: {problem}"))
 
     def _finish_log(self) -> None:
         if self._joined and (unsaved := self._joined.finish()):
-            events.append(self._events, Kind.NOTE, text=unsaved)
+            self._events.append(Note(unsaved))
 
     def _aside_or_note(self, work: Callable[[], None]) -> None:
         if error := self._aside(work):
-            events.append(
-                self._events, Kind.NOTE, text=f"at the end of node {self.node.index}: {told(error)}"
-            )
+            self._events.append(Note(f"at the end of node {self.node.index}: {told(error)}"))
 
     def _save(self) -> str:
         """The outputs; what went wrong, if anything did."""
         if not self.node.outputs:
             return ""
-        error = self._aside(self._uploads.save_all)
+        error = self._aside(self._uploads.save_all, "upload")
         if error is None or isinstance(error, TrainshedError):
             return error.message if error else ""
         return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {told(error)}"
 
     def _leave(self) -> None:
         """Say goodbye; node 0 stays, and hears its driver, for as long as its coordinator serves others."""
+        for message in self._heads.messages():
+            self._send_quietly(message)
         self._send_quietly({"type": "closed"})
         link, self._link = self._link, None
         if link:
@@ -211,9 +255,9 @@ class Agent(Watch):
 
 def _set_aside(folder: Path, attempt: int) -> None:
     """The logs of an earlier attempt stay, under a name of their own."""
-    for path in folder.glob("*.log"):
+    for path in (*folder.glob("*.log"), *folder.glob("*.times")):
         if path.name != "agent.log" and ".attempt-" not in path.name:
-            path.rename(path.with_name(f"{path.stem}.attempt-{attempt}.log"))
+            path.rename(path.with_name(f"{path.stem}.attempt-{attempt}{path.suffix}"))
 
 
 def main() -> int:

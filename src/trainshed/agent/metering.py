@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainshed import devices
 from trainshed.agent.processes import descendants
+from trainshed.devices.base import DeviceReader, no_reader
 from trainshed.spec.kinds import DeviceKind
 
-Attempt = Callable[[str, Callable[[], Any]], Any]
-"""Reads a named value; None if it cannot be read, with the reason told once."""
-Reader = Callable[[Attempt], list[dict[str, Any]]]
 
-
-class Meter(threading.Thread):
+class NodeMeter(threading.Thread):
     """Samples into a JSON-lines file until stopped; a killed agent loses at most the last second."""
 
     def __init__(self, path: Path, kind: DeviceKind, limit: int = 0, period: float = 1.0) -> None:
@@ -43,15 +41,15 @@ class Meter(threading.Thread):
     def run(self) -> None:
         import psutil
 
-        found = self._attempt("devices", partial(device_reader, self._kind), "devices_not_measured")
-        devices, reason = found or (_none, "")
+        found = self._attempt("devices", partial(devices.reader, self._kind), "devices_not_measured")
+        reader, reason = found or (no_reader, "")
         if reason:
             self._write({"devices_not_measured": reason})
         self._attempt("cpu_percent", psutil.cpu_percent)
         while not self._over.wait(self._period):
-            self._write(self._sample(psutil, devices))
+            self._write(self._sample(psutil, reader))
 
-    def _sample(self, psutil: Any, devices: Reader) -> dict[str, Any]:
+    def _sample(self, psutil: Any, reader: DeviceReader) -> dict[str, Any]:
         attempt = self._attempt
         memory, spent = attempt("node", partial(self._measure, psutil)) or (None, None)
         disk = attempt("disk", psutil.disk_io_counters)
@@ -65,7 +63,7 @@ class Meter(threading.Thread):
             "disk_write_bytes": disk.write_bytes if disk else None,
             "net_sent_bytes": net.bytes_sent if net else None,
             "net_received_bytes": net.bytes_recv if net else None,
-            "devices": self._read_devices(devices),
+            "devices": self._read_devices(reader),
         }
 
     def _measure(self, psutil: Any) -> tuple[int, float]:
@@ -85,10 +83,10 @@ class Meter(threading.Thread):
         self.memory = _held(sizes) if self._limit and memory > self._limit else memory
         return memory, spent
 
-    def _read_devices(self, devices: Reader) -> list[dict[str, Any]]:
+    def _read_devices(self, reader: DeviceReader) -> list[dict[str, Any]]:
         key = "devices_not_measured"
         each = partial(self._attempt, key=key)
-        return self._attempt("devices", partial(devices, each), key) or []
+        return self._attempt("devices", partial(reader, each), key) or []
 
     def _attempt(self, name: str, read: Callable[[], Any], key: str = "not_measured") -> Any:
         try:
@@ -122,66 +120,3 @@ def _share(pid: int, size: int) -> int:
     except (OSError, ValueError):
         pass
     return size
-
-
-def _none(_attempt: Attempt) -> list[dict[str, Any]]:
-    return []
-
-
-def device_reader(kind: DeviceKind) -> tuple[Reader, str]:
-    """How the node's devices are read, and why not if they cannot be."""
-    if kind is DeviceKind.NVIDIA:
-        return _nvidia_reader()
-    if kind is DeviceKind.ASCEND:
-        return _ascend_reader()
-    return _none, ""
-
-
-def _nvidia_reader() -> tuple[Reader, str]:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except Exception as error:  # NVML has many ways to be absent; each is a reason to say so, none to fail
-        return _none, f"NVML: {error}"
-
-    def read(attempt: Attempt) -> list[dict[str, Any]]:
-        return [_read_nvidia(pynvml, index, handle, attempt) for index, handle in enumerate(handles)]
-
-    return read, ""
-
-
-def _read_nvidia(pynvml: Any, index: int, handle: Any, attempt: Attempt) -> dict[str, Any]:
-    fields: dict[str, Callable[[], Any]] = {
-        "util_percent": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "memory_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "power_watts": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-    }
-    values = {name: attempt(f"nvidia {index} {name}", value) for name, value in fields.items()}
-    return {"kind": "nvidia", "index": index, **values}
-
-
-def _ascend_reader() -> tuple[Reader, str]:
-    import shutil
-    import subprocess
-
-    tool = shutil.which("npu-smi")
-    if tool is None:
-        return _none, "npu-smi is not installed"
-    from trainshed.plan.hccn import parse_npu_smi_info
-
-    def read(_attempt: Attempt) -> list[dict[str, Any]]:
-        text = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=5).stdout
-        return [
-            {
-                "kind": "ascend",
-                "index": index,
-                "util_percent": chip.aicore_percent,
-                "memory_bytes": None if chip.hbm_used_mb is None else chip.hbm_used_mb * 2**20,
-                "power_watts": chip.power_w,
-            }
-            for index, chip in enumerate(parse_npu_smi_info(text).chips)
-        ]
-
-    return read, ""

@@ -1,4 +1,4 @@
-"""The processes of a node: started in groups of their own, watched, and stopped with all they begot.
+"""The processes of a node: started in groups of their own, watched, and stopped together with their descendants.
 
 The agent is made the reaper of its descendants, so that a grandchild which
 left its group and lost its parent is still found and stopped.
@@ -13,13 +13,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainshed.agent.masking import Log
 from trainshed.plan.model import ProcessPlan
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -34,11 +35,20 @@ class Running:
     process: subprocess.Popen[bytes]
     handle: int
     log: Log
+    started: float = field(default_factory=time.time)
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent has died."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def keep_private() -> None:
+    """Keep this process' memory, variables and view of the machine from others of the same user.
+
+    What it starts is readable again: starting a program resets this.
+    """
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def allow_files(count: int) -> None:
@@ -166,8 +176,13 @@ def _processes() -> list[tuple[int, tuple[str, int]]]:
     return result
 
 
-def _die_with_agent() -> None:
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _die_with_agent() -> None:
+    end_with_parent()
     restore_files()
 
 

@@ -41,6 +41,8 @@ class SshError(TrainshedError):
 class Ssh:
     """One node's end of it."""
 
+    PROCESS = "sshd"
+
     def __init__(self, plan: Plan, node: NodePlan, place: Place) -> None:
         self._plan, self._node, self._place = plan, node, place
         self._seen = f"{node.home}/.ssh"
@@ -72,7 +74,7 @@ class Ssh:
 
     def process(self) -> ProcessPlan:
         argv = (_sshd() or "sshd", "-D", "-e", "-f", f"{self._seen}/sshd_config")
-        return ProcessPlan("sshd", argv, self._node.home, helper=True)
+        return ProcessPlan(self.PROCESS, argv, self._node.home, helper=True)
 
     def await_listening(self) -> None:
         """Until peers can come in; every node is past this before any rank starts."""
@@ -87,8 +89,8 @@ class Ssh:
                         where = f"{self._node.address}:{port}"
                         raise SshError(
                             f"sshd does not answer at {where} within {_LISTEN_LIMIT:.0f} s: {error}",
-                            f"see node-{self._node.index}/sshd.log",
-                        ) from None
+                            f"see node-{self._node.index}/helpers/sshd.log",
+                        ) from error
                     time.sleep(0.01)
 
     def _make(self, name: str) -> str:
@@ -102,7 +104,7 @@ class Ssh:
                 argv, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_KEYGEN_LIMIT
             )
         except subprocess.SubprocessError as error:
-            raise SshError(f"ssh-keygen cannot make {self._seen}/{name}: {error}") from None
+            raise SshError(f"ssh-keygen cannot make {self._seen}/{name}: {error}") from error
         return path.with_suffix(".pub").read_text().strip()
 
     def _write(self, name: str, content: str) -> None:

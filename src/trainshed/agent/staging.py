@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from trainshed.agent.inputs import Cache
+from trainshed.agent.inputs import Cache, Tell
+from trainshed.codefiles import code_files
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import Transfer
 
@@ -16,31 +19,53 @@ class StagingError(TrainshedError):
     code = "staging"
 
 
-def fetch(transfer: Transfer, cache: Cache | None = None) -> None:
+def fetch(transfer: Transfer, cache: Cache | None = None, tell: Tell | None = None) -> None:
     """Bring a tree (or a file, into the folder) to the node; from the cache if it holds just this content."""
     try:
-        if cache is None or not cache.provide(transfer.source, transfer.target):
-            copy(transfer.source, transfer.target)
+        if transfer.name == "code" and "://" not in transfer.source:
+            _copy_code(transfer, tell)
+        elif cache is None or not cache.provide(transfer.source, transfer.target, tell):
+            copy(transfer.source, transfer.target, tell=tell)
     except (OSError, TrainshedError) as error:
         raise StagingError(f"cannot fetch {transfer.name} from {transfer.source}: {error}") from error
 
 
-def save(transfer: Transfer, fallback: Path) -> None:
+def save(transfer: Transfer, fallback: Path, tell: Tell | None = None) -> None:
     """Take an output away: to its target, or into the run directory if it has none."""
     target = transfer.target or str(fallback)
     if not os.path.lexists(transfer.source):
         return
     try:
-        copy(transfer.source, target)
+        copy(transfer.source, target, tell=tell)
     except (OSError, TrainshedError) as error:
-        raise StagingError(f"cannot save output {transfer.name} to {target}: {error}") from error
+        again = shlex.join(["trainshed", "cp", f"{transfer.source}/", f"{target.rstrip('/')}/"])
+        raise StagingError(
+            f"cannot save output {transfer.name} to {target}: {error}; what is left is saved by: {again}"
+        ) from error
 
 
-def copy(source: str, target: str) -> None:
+def check_target(transfer: Transfer) -> None:
+    """Before work is spent: can the target be written?"""
+    from trainshed import store
+
+    try:
+        store.check_target(transfer.target)
+    except TrainshedError as error:
+        raise StagingError(f"{transfer.name} cannot be saved to {transfer.target}: {error}") from error
+
+
+def _copy_code(transfer: Transfer, tell: Tell | None) -> None:
+    found = code_files(Path(transfer.source), transfer.left_out)
+    copy(transfer.source, transfer.target, None if found.complete else found.names, tell)
+    for name in found.empty:
+        Path(transfer.target, name).mkdir(parents=True, exist_ok=True)
+
+
+def copy(source: str, target: str, only: Sequence[str] | None = None, tell: Tell | None = None) -> None:
     """A folder's content into a folder, or a file into it: whole, checked, resumed when done again."""
     from trainshed import store
 
-    done = store.copy(source, f"{target.rstrip('/')}/", empty_ok=True)
+    done = store.copy(source, f"{target.rstrip('/')}/", empty_ok=True, only=only, progress=tell)
     if not done.complete:
         left = (*done.unrepresentable, *done.unstable)
         named = ", ".join(f"{problem.name} ({problem.reason})" for problem in left[:3])

@@ -7,25 +7,29 @@ import time
 from pathlib import Path
 
 from trainshed.agent import staging
+from trainshed.agent.inputs import Tell
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import Transfer
 from trainshed.runs.directory import RunDirectory
 
 
 class Uploads:
-    """The outputs of one node. Outputs without a target go below the run directory."""
+    """The outputs of one node. Outputs without a target go into the run directory, by node."""
 
-    def __init__(self, outputs: tuple[Transfer, ...], run: RunDirectory, nodes: int, node: int) -> None:
-        self._outputs = outputs
-        base = run.path / "outputs"
-        self._base = base if nodes == 1 else base / f"node-{node}"
+    def __init__(
+        self, outputs: tuple[Transfer, ...], run: RunDirectory, node: int, tell: Tell | None = None
+    ) -> None:
+        self._outputs, self._tell = outputs, tell
+        self._base = run.outputs(node)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def prepare(self) -> None:
-        """The folders exist, filled with what is already at the target where the job asked for that."""
+        """The targets can be written; the folders exist, filled with what is already at the target where the job asked for that."""
         for output in self._outputs:
             Path(output.source).mkdir(parents=True, exist_ok=True)
+            if output.target:
+                staging.check_target(output)
             if output.predownload and output.target:
                 staging.fetch(Transfer(output.name, output.target, output.source))
 
@@ -45,7 +49,7 @@ class Uploads:
         problems: list[TrainshedError] = []
         for output in self._outputs:
             try:
-                staging.save(output, self._base / output.name)
+                staging.save(output, self._base / output.name, self._tell)
             except TrainshedError as error:
                 problems.append(error)
         if problems:

@@ -7,6 +7,7 @@ recorded and told to the coordinator, and its word ends the work with `Stop`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -14,26 +15,40 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
+from trainshed import files
 from trainshed.agent import environment, processes
 from trainshed.agent.coordinator import Coordinator, Limits
 from trainshed.agent.handover import Handover
+from trainshed.agent.heads import HeadKeeper
 from trainshed.agent.link import Link
-from trainshed.agent.metering import Meter
+from trainshed.agent.metering import NodeMeter
 from trainshed.agent.ssh import Card
-from trainshed.agent.wire import WireError
+from trainshed.agent.wire import AgentConnectionError
 from trainshed.errors import TrainshedError
-from trainshed.plan.model import NodePlan, Plan
-from trainshed.runs import events, locks
+from trainshed.plan.model import NodePlan, Plan, ProcessPlan
+from trainshed.runs.chain import NONCE_LABEL, ChainWriter, path_of
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.events import Kind
+from trainshed.runs.events import FailureSeen, PhaseFinished, ProcessExited, UnreadableRunError
+from trainshed.runs.last_words import last_words
 from trainshed.runs.logs import tail
-from trainshed.runs.outcome import Failure, exit_code_of, words_of
+from trainshed.runs.logtimes import LogTimes, last_written
+from trainshed.runs.outcome import Failure, describe_exit, exit_code_of
+from trainshed.runs.progress import ProgressFile
 from trainshed.runs.states import Cause
 from trainshed.spec.kinds import DeviceKind
 
+_SILENCE = 30.0
+"""Seconds without a word of the coordinator after which a node gives the run up."""
+_SIGN = 1.0
+"""Seconds between two signs of life for whoever started the agent."""
+_STALL = 2.0
+"""Seconds between two looks at the clock from which on this process itself was held up."""
+_SEARCHED = 2000
+"""Lines at the end of a command's log among which the failing rank's are looked for."""
 _ORPHANED = 3.0
 """Seconds an agent without a driver waits for the coordinator's word before it stops by itself."""
 
@@ -41,14 +56,27 @@ _ORPHANED = 3.0
 class Stop(Exception):
     """The run ends here: somebody failed, or somebody asked."""
 
-    def __init__(self, reason: str, grace: float) -> None:
+    def __init__(self, reason: str, grace: float, is_wanted: bool = False) -> None:
+        """`is_wanted`: nothing failed by itself; a person or the job's time limit ends it."""
         super().__init__(reason)
-        self.grace = grace
+        self.grace, self.is_wanted = grace, is_wanted
 
 
 def told(error: BaseException) -> str:
     """An error in words for the run's reader."""
     return error.message if isinstance(error, TrainshedError) else f"{type(error).__name__}: {error}"
+
+
+def log_name(plan: ProcessPlan) -> str:
+    """Where a process' log lies in its node's folder: those of helpers apart, as they are no rank's words."""
+    return f"helpers/{plan.name}.log" if plan.helper else f"{plan.name}.log"
+
+
+def _words_of(item: processes.Running) -> tuple[str, ...]:
+    """The end of a failed process' log; of a command, what the rank wrote that its launcher reports."""
+    if item.plan.rank is not None or item.plan.helper:
+        return tail(item.log.path)
+    return last_words(tail(item.log.path, _SEARCHED))
 
 
 def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -73,8 +101,8 @@ class Watch:
         self.run, self.plan, self.node, self.given = run, plan, node, given
         self.folder = run.node(node.index)
         self.folder.mkdir(exist_ok=True)
-        self._alive = locks.hold(self.folder / "alive.lock")
-        self._events = self.folder / "events.jsonl"
+        self._alive = files.hold(self.folder / "alive.lock")
+        self._events = run.node_writer(node.index, given.attempt)
         self._secret = bytes.fromhex(given.secret)
         self._coordinator: Coordinator | None = None
         self._link: Link | None = None
@@ -84,16 +112,28 @@ class Watch:
         """The public keys of all nodes, once the coordinator has them."""
         self._going = self._finishing = self._failed = False
         self._signalled = ""
+        self._pumped = self._shown = time.monotonic()
         self._orphaned: float | None = None
         self._oom_kills = environment.oom_kills()
-        self._meter = Meter(self.folder / "metrics.jsonl", DeviceKind(plan.kind), plan.memory or 0)
+        self._times = LogTimes()
+        self._progress = ProgressFile(self.folder)
+        self._meter = NodeMeter(self.folder / "metrics.jsonl", DeviceKind(plan.kind), plan.memory or 0)
+        self._heads = HeadKeeper(run, node.index, given.attempt)
 
     def _open(self) -> None:
         if self.node.index == 0:
             names = [node.name for node in self.plan.nodes]
             limits = Limits(register=self.given.register_limit, total=self.plan.timeout)
+            record = self.run.writer(f"coordinator-{self.given.attempt}")
             self._coordinator = Coordinator(
-                self.run, names, self.node.coordinator, self._secret, self.plan.grace, limits
+                record,
+                self.given.attempt,
+                names,
+                self.node.coordinator,
+                self._secret,
+                self.plan.grace,
+                limits,
+                self._open_chain(),
             )
             self._coordinator.start()
         began = time.monotonic()
@@ -103,6 +143,19 @@ class Watch:
         self._selector.register(self._link.channel, selectors.EVENT_READ, "coordinator")
         self._phase("prepare", began)
 
+    def _open_chain(self) -> ChainWriter | None:
+        """The chain of this attempt; a run whose chain cannot be begun goes on without one, and shows it."""
+        try:
+            nonce = self.run.submission().labels.get(NONCE_LABEL, "")
+            return ChainWriter(self.run.path / path_of(self.given.attempt), self.run.id, nonce, time.time())
+        except (OSError, UnreadableRunError):
+            traceback.print_exc()
+            return None
+
+    def _send_heads(self) -> None:
+        for message in self._heads.messages():
+            self._send(message)
+
     def _in_background(self, phase: str, cause: Cause, work: Callable[[], Any]) -> None:
         """Do slow work in a thread while the node stays reachable; its failure is the run's."""
         began = time.monotonic()
@@ -110,7 +163,9 @@ class Watch:
         thread.join(0.02)
         while thread.is_alive():
             self._pump(0.05)
+            self._progress.show(phase, began)
             thread.join(0.01)
+        self._progress.clear()
         self._phase(phase, began)
         if problem:
             text = told(problem[0])
@@ -122,13 +177,17 @@ class Watch:
             )
             raise Stop(text, self.plan.grace)
 
-    def _aside(self, work: Callable[[], Any]) -> BaseException | None:
+    def _aside(self, work: Callable[[], Any], phase: str = "") -> BaseException | None:
         """Do slow work in a thread while already stopping, and stay reachable; what it raised, if it did."""
+        began = time.monotonic()
         thread, problem = _begin(work)
         thread.join(0.02)
         while thread.is_alive():
             self._pump_quietly(0.05)
+            if phase:
+                self._progress.show(phase, began)
             thread.join(0.01)
+        self._progress.clear()
         return problem[0] if problem else None
 
     def _pump_until(self, condition: Callable[[], bool]) -> None:
@@ -137,8 +196,8 @@ class Watch:
 
     def _pump(self, wait: float) -> None:
         """Look after everything that may have happened, for at most `wait` seconds; Stop when told so."""
-        if self._link:
-            self._link.beat()
+        self._beat()
+        self._times.sample()
         for key, _ in self._selector.select(wait):
             if key.data == "driver":
                 self._hear_driver()
@@ -159,6 +218,50 @@ class Watch:
                 Cause.MEMORY, environment.memory_words(self.node, self._meter.memory, self.plan.memory)
             )
 
+    def _beat(self) -> None:
+        """Signs of life to coordinator and driver, and a look at when the coordinator was last heard."""
+        now = time.monotonic()
+        held_up, self._pumped = max(0.0, now - self._pumped - _STALL), now
+        if self.given.beats and now - self._shown > _SIGN:
+            # Also before the coordinator is reached, and while it still serves others.
+            self._shown = now
+            # A driver that does not read is frozen, or gone, which its end tells.
+            with contextlib.suppress(OSError):
+                os.write(sys.stdin.fileno(), b".")
+        if self._link is None:
+            return
+        if self._link.beat(self._quietest):
+            self._send_heads()
+        # What held this process up is not the coordinator's silence.
+        self._link.heard = min(now, self._link.heard + held_up)
+        if now - self._link.heard > _SILENCE and not self._failed:
+            raise self._abandoned(f"was silent for {_SILENCE:.0f} s")
+
+    def _quietest(self) -> tuple[str, float] | None:
+        """Of the ranks at work, the one that has not written for longest, and for how many seconds."""
+        found = self._silences()
+        return (found[0][0], round(found[0][1], 1)) if found else None
+
+    def _silent_ranks(self) -> str:
+        """Which ranks were still at work, and when they last wrote: who hangs is among the first."""
+        found = self._silences()
+        if not found:
+            return ""
+        shown = ", ".join(f"{name.replace('-', ' ')} {seconds:.0f} s before" for name, seconds in found[:8])
+        more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+        return (
+            f"still at work on node {self.node.index} ({self.node.name}), by their last output: {shown}{more}"
+        )
+
+    def _silences(self) -> list[tuple[str, float]]:
+        """(process, seconds since it wrote) of all that still run, the longest silent first."""
+        now, found = time.time(), []
+        for item in self._running:
+            if not item.plan.helper and item.process.returncode is None:
+                wrote = last_written(item.log.path) or item.started
+                found.append((item.plan.name, max(0.0, now - wrote)))
+        return sorted(found, key=lambda one: -one[1])
+
     def _check(self) -> None:
         self._pump(0)
 
@@ -166,7 +269,7 @@ class Watch:
         """As _pump, while already stopping: further bad news changes nothing."""
         try:
             self._pump(wait)
-        except (Stop, WireError):
+        except (Stop, AgentConnectionError):
             time.sleep(0.01)
 
     def _hear_driver(self) -> None:
@@ -189,13 +292,9 @@ class Watch:
         assert self._link
         try:
             messages = self._link.channel.receive()
-        except WireError:
-            self._selector.unregister(self._link.channel)
-            reason = (
-                f"node 0 ({self.plan.nodes[0].name}) was lost: its agent, which coordinates the run, is gone"
-            )
-            self._record(Failure(Cause.NODE, reason, node=0))
-            raise Stop(reason, 5.0) from None
+        except AgentConnectionError as error:
+            raise self._abandoned("is gone") from error
+        self._link.heard = time.monotonic()
         for message in messages:
             match message["type"]:
                 case "cards":
@@ -206,22 +305,35 @@ class Watch:
                     self._finishing = True
                 case "stop":
                     self._failed = True
-                    raise Stop(message["reason"], float(message["grace"]))
+                    raise Stop(message["reason"], float(message["grace"]), bool(message.get("wanted")))
                 case _:
                     pass
+
+    def _abandoned(self, how: str) -> Stop:
+        """The coordinator is lost: this node ends its work by itself."""
+        if self._link:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._link.channel)
+            self._link = None
+        reason = f"node 0 ({self.plan.nodes[0].name}) was lost: its agent, which coordinates the run, {how}"
+        if not self._failed:
+            self._failed = True
+            self._record(Failure(Cause.NODE, reason, node=0))
+        return Stop(reason, 5.0)
 
     def _ended(self, item: processes.Running) -> None:
         self._selector.unregister(item.handle)
         code = item.process.wait()
         os.close(item.handle)
-        events.append(self._events, Kind.EXITED, process=item.plan.name, returncode=code)
-        if code == 0 or self._failed or (item.plan.helper and self._finishing):
+        self._events.append(ProcessExited(self.given.attempt, item.plan.name, code))
+        serves = item.plan.helper or item.plan.serves
+        if code == 0 or self._failed or (serves and self._finishing):
             return
         item.log.settle()
         name = item.plan.name.replace("-", " ") if item.plan.rank is not None else f"the {item.plan.name}"
         name = "the command" if item.plan.name == f"node-{self.node.index}" else name
         where = f"{name} on node {self.node.index} ({self.node.name})"
-        reason = f"{where} {words_of(code)}"
+        reason = f"{where} {describe_exit(code)}"
         if code == -signal.SIGKILL:
             killer = environment.oom_kills() > self._oom_kills
             reason += ": the kernel ran out of memory" if killer else ": from outside, or out of memory"
@@ -229,13 +341,12 @@ class Watch:
             Cause.RANK,
             reason,
             process=item.plan.name,
+            log=f"node-{self.node.index}/{log_name(item.plan)}",
             exit_code=exit_code_of(code),
-            last_lines=tail(item.log.path),
+            last_lines=_words_of(item),
         )
 
     def _fail(self, cause: Cause, reason: str, **details: Any) -> None:
-        if details.get("process"):
-            details["log"] = f"node-{self.node.index}/{details['process']}.log"
         failure = Failure(cause, reason, node=self.node.index, **details)
         if self._failed:
             return
@@ -244,7 +355,9 @@ class Watch:
         self._send_quietly({"type": "failed", "failure": failure.to_json()})
 
     def _record(self, failure: Failure) -> None:
-        events.append(self._events, Kind.FAILURE, **failure.to_json())
+        # On a full disk the coordinator is still told, and the driver says why.
+        with contextlib.suppress(OSError):
+            self._events.append(FailureSeen(self.given.attempt, failure))
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._link
@@ -254,12 +367,12 @@ class Watch:
         try:
             if self._link:
                 self._link.send(message)
-        except WireError:
+        except AgentConnectionError:
             pass
 
     def _phase(self, phase: str, began: float) -> None:
         seconds = round(time.monotonic() - began, 3)
-        events.append(self._events, Kind.PHASE, phase=phase, seconds=seconds)
+        self._events.append(PhaseFinished(self.given.attempt, phase, seconds))
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signalled = signal.Signals(number).name

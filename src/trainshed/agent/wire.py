@@ -23,7 +23,7 @@ _PATIENCE = 10.0
 """Seconds the other side has to take what is sent to it."""
 
 
-class WireError(Exception):
+class AgentConnectionError(Exception):
     """The other side is gone, or is not who it must be."""
 
 
@@ -32,7 +32,7 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class Channel:
+class AgentConnection:
     """One end of the line; usable with select through `fileno`."""
 
     def __init__(self, sock: socket.socket, secret: bytes, server: bool) -> None:
@@ -69,13 +69,13 @@ class Channel:
         self._put(mark + b" " + body)
 
     def receive(self) -> list[Message]:
-        """What has arrived since the last call; at least one read is made. WireError at the end."""
+        """What has arrived since the last call; at least one read is made. AgentConnectionError at the end."""
         try:
             chunk = self._sock.recv(1 << 16 if self._received else _FIRST)
         except (BlockingIOError, TimeoutError):
             return []
         except OSError as error:
-            raise WireError(f"connection lost: {error}") from None
+            raise AgentConnectionError(f"connection lost: {error}") from error
         self._keep(chunk)
         *lines, self._buffer = self._buffer.split(b"\n")
         return [self._open(line) for line in self._signed(lines)]
@@ -101,14 +101,14 @@ class Channel:
     def _open(self, line: bytes) -> Message:
         mark, _, body = line.partition(b" ")
         if not hmac.compare_digest(mark, self._mark(body, not self._server, self._received)):
-            raise WireError("a message was not signed with this run's secret")
+            raise AgentConnectionError("a message was not signed with this run's secret")
         self._received += 1
         try:
             message = json.loads(body)
-        except ValueError:
-            raise WireError("a message was no JSON") from None
+        except ValueError as error:
+            raise AgentConnectionError("a message was no JSON") from error
         if not isinstance(message, dict):
-            raise WireError("a message was no object")
+            raise AgentConnectionError("a message was no object")
         return message
 
     def _mark(self, body: bytes, from_server: bool, number: int) -> bytes:
@@ -119,14 +119,14 @@ class Channel:
         try:
             self._sock.sendall(line + b"\n")
         except OSError as error:
-            raise WireError(f"connection lost: {error}") from None
+            raise AgentConnectionError(f"connection lost: {error}") from error
 
     def _keep(self, chunk: bytes) -> None:
         if not chunk:
-            raise WireError("connection closed")
+            raise AgentConnectionError("connection closed")
         self._buffer += chunk
         if len(self._buffer) > (_LONGEST if self._received else _FIRST) and b"\n" not in chunk:
-            raise WireError("message too long")
+            raise AgentConnectionError("message too long")
 
     def _read_line(self, deadline: float) -> bytes:
         """One line and no byte more: what follows wakes whoever waits for the socket."""
@@ -139,7 +139,7 @@ class Channel:
                 seen = self._sock.recv(4096, socket.MSG_PEEK)
                 self._keep(self._sock.recv(seen.find(b"\n") + 1 or len(seen)) if seen else b"")
         except OSError as error:
-            raise WireError(f"connection lost: {error}") from None
+            raise AgentConnectionError(f"connection lost: {error}") from error
         finally:
             self._sock.settimeout(_PATIENCE)
         line, _, self._buffer = self._buffer.partition(b"\n")

@@ -11,44 +11,53 @@ there, measures anew and writes the manifest last. It starts no run.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import secrets
 import shutil
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from trainshed import __version__
-from trainshed.bench import manifest, mllog, system
-from trainshed.bench.evidence import read_run
-from trainshed.bench.measure import measure_run
+from trainshed.bench import manifest
+from trainshed.bench.judge.cross.runs import Promise, RunFacts, attestation, examine_runs, facts_of
+from trainshed.bench.judge.required import missing_files
+from trainshed.bench.judge.rules import MAX_RUNS, BenchModel, Rules
+from trainshed.bench.judge.score import instability, scaling_efficiency, score_runs
+from trainshed.bench.measure import reading, system
+from trainshed.bench.measure.evidence import final_state, read_run
+from trainshed.bench.measure.measure import measure_run
+from trainshed.bench.report import mllog
 from trainshed.bench.report.text import csv_text, markdown
 from trainshed.bench.result import Quantity, Reason, Result, RunResult, Shape, to_json
-from trainshed.bench.rules import Model, Rules
-from trainshed.bench.score import scaling_efficiency, score_runs
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
+from trainshed.files import write_atomic
+from trainshed.spec.mistakes import summary_of
+from trainshed.version import VERSION
 
-# Only these files of a run are evidence; checkpoints and data stay where they are.
+# Only these files of a run are evidence, and its events; checkpoints and data stay where they are.
 EVIDENCE = re.compile(
-    r"^(job\.yaml|plan\.json|events\.jsonl|metrics\.jsonl|power\.jsonl|agent\.log|(rank|launcher|scheduler)[\w-]*\.log"
-    r"|meter-rank-\d+\.jsonl|result_rank_\d+\.json|throughput_\d+\.json|throughput_rank_\d+|accuracy(_\d+)?\.json"
+    r"^(job\.yaml|plan\.json|metrics\.jsonl|power\.jsonl|agent\.log|(rank|launcher|scheduler)[\w-]*\.log"
+    r"|meter-rank-\d+\.jsonl|chain-\d+\.jsonl|result_rank_\d+\.json|throughput_\d+\.json|throughput_rank_\d+|accuracy(_\d+)?\.json"
     r"|ranksize\.json|eval_acc\.log|result\.log)$"
 )
+LABEL = "trainshed/bench-run"
+"""Carried by each run of a result, so that it is found again after a crash."""
+RUN_NUMBER = re.compile(r"[1-9][0-9]{0,3}\Z")
 MAX_EVIDENCE_BYTES = 256 << 20
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=BenchModel)
 
 
-class Session(Model):
+class Session(BenchModel):
     """What `collect` needs to know of a benchmark that was begun."""
 
-    id: str
-    created: str
-    runs: list[str] = Field(default_factory=list)
+    id: str = Field(max_length=300)
+    created: str = Field(max_length=40)
+    runs: list[str] = Field(default_factory=list, max_length=10 * MAX_RUNS)
     """Run directories in order, as paths; empty where a run was begun and its directory is not known yet."""
     one_device: Quantity | None = None
 
@@ -98,11 +107,11 @@ def collect(folder: Path) -> Result:
         if source and Path(source).is_dir():
             copy_evidence(Path(source), folder / "runs" / str(index))
     (folder / manifest.NAME).unlink(missing_ok=True)
-    result = measure_folder(folder)
-    for name, text in derived_files(folder, result).items():
+    measured = measure_folder(folder)
+    for name, text in derived_files(measured.result, measured.mllog).items():
         write(folder / name, text)
-    write(folder / "result.json", to_json(result))
-    return result
+    write(folder / "result.json", to_json(measured.result))
+    return measured.result
 
 
 def finish(folder: Path) -> None:
@@ -110,59 +119,94 @@ def finish(folder: Path) -> None:
     manifest.write(folder)
 
 
-def derived_files(folder: Path, result: Result) -> dict[str, str]:
+@dataclass(frozen=True)
+class Measurement:
+    """What the evidence of a result folder says."""
+
+    result: Result
+    mllog: dict[str, str]
+    """MLLOG files by name."""
+    states: dict[int, str]
+    """How each run ended."""
+    missing: dict[int, list[str]]
+    """The files that each run should have left and did not."""
+    facts: list[RunFacts]
+
+
+def derived_files(result: Result, mllog_files: Mapping[str, str]) -> dict[str, str]:
     """The files that only show the result in other formats, by name."""
-    rules = load_rules(folder)
-    described = json.loads((folder / "system.json").read_text("utf-8"))
-    found = {"report.md": markdown(result), "report.csv": csv_text(result)}
-    for run in result.runs:
-        text = mllog.mllog_text(read_run(folder / run.folder), run, rules, described)
-        if text:
-            found[f"mllog/result_{run.index - 1}.txt"] = text
+    found = {"report.md": markdown(result), "report.csv": csv_text(result), **mllog_files}
     if result.runs:
         info = mllog.train_result_values(result.score.value, result.score.quality, result.runs)
         found["train_result_info.txt"] = mllog.train_result_info(info)
     return found
 
 
-def measure_folder(folder: Path) -> Result:
-    """Measure and score the evidence in a result folder. Writes nothing."""
-    rules, session = load_rules(folder), load_session(folder)
+def measure_folder(folder: Path, rules: Rules | None = None) -> Measurement:
+    """Measure and score the evidence in a result folder, by its rules or by these. Writes nothing.
+
+    Each run is read once and let go before the next, so memory is that of the largest run.
+    """
+    rules, session = rules or load_rules(folder), load_session(folder)
+    described = _description(folder)
     runs: list[RunResult] = []
+    facts: list[RunFacts] = []
+    texts, states, missing = {}, {}, {}
     for index in run_numbers(folder, len(session.runs)):
         name = f"runs/{index}"
-        runs.append(measure_run(read_run(folder / name), rules, index, name))
+        evidence = read_run(folder / name)
+        run = measure_run(evidence, rules, index, name)
+        runs.append(run)
+        facts.append(facts_of(evidence, index))
+        states[index], missing[index] = final_state(evidence), list(missing_files(evidence, rules))
+        if text := mllog.mllog_text(evidence, run, rules, described):
+            texts[f"mllog/result_{index - 1}.txt"] = text
     score, reasons = score_runs(rules, runs)
+    reasons += examine_runs(facts, Promise(session.id, session.created, LABEL, rules))
+    unstable = instability(rules, score)
     warnings = [Reason(code=w.code, message=f"run {r.index}: {w.message}") for r in runs for w in r.warnings]
-    return Result(
+    result = Result(
         id=session.id,
         created=session.created,
-        trainshed=__version__,
+        trainshed=VERSION,
         workload=rules.workload,
         version=rules.version,
         scale=rules.scale,
         model=rules.model,
         framework=rules.framework,
         shape=Shape(nodes=rules.nodes, ranks=rules.ranks),
-        status="failed" if reasons else "valid",
+        status="failed" if reasons else "unstable" if unstable else "valid",
         reasons=reasons,
-        warnings=warnings,
+        warnings=[*unstable, *warnings],
+        attestation=attestation(facts),
         score=score,
         scaling_efficiency=scaling_efficiency(rules, score, session.one_device),
         runs=runs,
     )
+    return Measurement(result, texts, states, missing, facts)
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    """system.json, as far as it can be read; what is wrong with it is for `check` to say."""
+    try:
+        return reading.read_object(folder / "system.json", 1 << 20)
+    except ValueError:
+        return {}
 
 
 def run_numbers(folder: Path, begun: int) -> list[int]:
     """Every run that was begun, and every folder that is there, in order."""
-    present = {int(p.name) for p in (folder / "runs").glob("*") if p.name.isdigit()}
+    present = {int(p.name) for p in (folder / "runs").glob("*") if RUN_NUMBER.match(p.name)}
     return sorted(present | set(range(1, begun + 1)))
 
 
 def copy_evidence(source: Path, target: Path) -> None:
     """Copy the files that are evidence, each whole or not at all."""
     for path in sorted(source.rglob("*")):
-        if not EVIDENCE.match(path.name) or path.is_symlink() or not path.is_file():
+        is_event = (
+            path.parent == source / "events" and path.suffix == ".jsonl" and not path.name.startswith(".")
+        )
+        if not (is_event or EVIDENCE.match(path.name)) or path.is_symlink() or not path.is_file():
             continue
         place = target / path.relative_to(source)
         if path.stat().st_size > MAX_EVIDENCE_BYTES:
@@ -193,12 +237,7 @@ def load_result(folder: Path) -> Result:
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)
+    write_atomic(path, text, durable=True)
 
 
 def _add(folder: Path, run: str) -> int:
@@ -208,13 +247,13 @@ def _add(folder: Path, run: str) -> int:
 
 
 def _load(path: Path, model: type[M]) -> M:
-    try:
-        return model.model_validate_json(path.read_text("utf-8"))
-    except FileNotFoundError:
+    remedy = "the file was changed or is of another version"
+    if not path.exists():
         text = f"{path.parent} is no result folder: {path.name} is missing"
-        raise NotFoundError(text, "give a folder made by `trainshed bench run`") from None
+        raise NotFoundError(text, "give a folder made by `trainshed bench run`")
+    try:
+        return model.model_validate_json(reading.read_bytes(path).decode("utf-8"))
     except ValidationError as error:
-        first: Any = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        text = f"{path}: {where or 'file'}: {first['msg']}"
-        raise UsageError(text, "the file was changed or is of another version", code="unreadable") from None
+        raise UsageError(f"{path}: {summary_of(error, model)}", remedy, code="unreadable") from error
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be read: {error}", remedy, code="unreadable") from error

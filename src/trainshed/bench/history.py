@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from trainshed.bench.measure.statistics import Interval, welch
 from trainshed.bench.result import Result, number
-from trainshed.bench.statistics import Interval, welch
 from trainshed.errors import NotFoundError
 
 TABLE = """
@@ -27,9 +27,12 @@ CREATE TABLE IF NOT EXISTS results (
   runs TEXT NOT NULL, folder TEXT NOT NULL)
 """
 
+NOT_COMPARABLE = "not comparable"
+"""The verdict on two results of different work, or without a score."""
+
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One result, as history keeps it; `runs` are the values of the counted runs that reached the target."""
 
     id: str
@@ -51,8 +54,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    a: Entry
-    b: Entry
+    a: HistoryEntry
+    b: HistoryEntry
     verdict: str
     """faster | slower | no difference beyond noise | unclear | not comparable"""
     sentence: str
@@ -65,7 +68,7 @@ class History:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, result: Result, folder: Path) -> Entry:
+    def add(self, result: Result, folder: Path) -> HistoryEntry:
         """Keep a result; the same id again replaces what was known of it."""
         entry = entry_of(result, folder)
         values = [*list(vars(entry).values())[:-2], json.dumps(entry.runs), entry.folder]
@@ -74,7 +77,7 @@ class History:
             db.execute(f"INSERT OR REPLACE INTO results VALUES ({marks})", values)  # noqa: S608
         return entry
 
-    def list(self, workload: str = "", limit: int = 50) -> list[Entry]:
+    def list(self, workload: str = "", limit: int = 50) -> list[HistoryEntry]:
         """Newest first."""
         with self._open() as db:
             rows = db.execute(
@@ -83,7 +86,7 @@ class History:
             ).fetchall()
         return [_entry(row) for row in rows]
 
-    def get(self, name: str) -> Entry:
+    def get(self, name: str) -> HistoryEntry:
         """A result by id or by a beginning of it that only one result has."""
         with self._open() as db:
             rows = db.execute(
@@ -107,7 +110,7 @@ class History:
             yield db
 
 
-def entry_of(result: Result, folder: Path) -> Entry:
+def entry_of(result: Result, folder: Path) -> HistoryEntry:
     counted = set(result.score.runs_counted) - set(result.score.runs_not_converged)
     quantities = [
         r.throughput if result.score.metric == "throughput" else r.time_to_target
@@ -116,17 +119,17 @@ def entry_of(result: Result, folder: Path) -> Entry:
     ]
     runs = tuple(v for q in quantities if (v := number(q)) is not None)
     unit = getattr(result.score.value, "unit", "")
-    return Entry(
+    return HistoryEntry(
         result.id, result.created, result.workload, result.version, result.scale, result.framework,
         result.shape.nodes, result.shape.ranks, result.status, result.score.metric, unit,
         number(result.score.value), number(result.score.quality), runs, str(folder.resolve()),
     )  # fmt: skip
 
 
-def compare(a: Entry, b: Entry) -> Comparison:
+def compare(a: HistoryEntry, b: HistoryEntry) -> Comparison:
     """Is B faster than A? Only if the difference is larger than the noise of both."""
     if why := _not_comparable(a, b):
-        return Comparison(a, b, "not comparable", f"{b.id} and {a.id} are not comparable: {why}")
+        return Comparison(a, b, NOT_COMPARABLE, f"{b.id} and {a.id} are not comparable: {why}")
     assert a.score is not None and b.score is not None
     change = b.score / a.score - 1
     test = welch(a.runs, b.runs)
@@ -147,7 +150,7 @@ def compare(a: Entry, b: Entry) -> Comparison:
     )
 
 
-def _not_comparable(a: Entry, b: Entry) -> str:
+def _not_comparable(a: HistoryEntry, b: HistoryEntry) -> str:
     for name in ("workload", "version", "scale", "metric", "unit"):
         left, right = getattr(a, name), getattr(b, name)
         if left != right:
@@ -158,7 +161,7 @@ def _not_comparable(a: Entry, b: Entry) -> str:
     return "" if a.score else f"the score of {a.id} is zero"
 
 
-def _entry(row: tuple[object, ...]) -> Entry:
+def _entry(row: tuple[object, ...]) -> HistoryEntry:
     values = list(row)
     values[13] = tuple(json.loads(str(values[13])))
-    return Entry(*values)  # type: ignore[arg-type]
+    return HistoryEntry(*values)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from trainshed.bench.measure import reading
 from trainshed.bench.result import Reason
 
 NAME = "manifest.json"
@@ -38,20 +39,22 @@ def write(folder: Path) -> None:
 
 def verify(folder: Path) -> list[Reason]:
     """Files that are missing, changed, added, or lead elsewhere."""
+    if not (folder / NAME).exists():
+        return [Reason(code="manifest-missing", message=f"{NAME} is missing: the result was not finished")]
     try:
-        manifest = json.loads((folder / NAME).read_text("utf-8"))
-        listed = dict(manifest["files"])
+        manifest = reading.read_object(folder / NAME)
+        listed = manifest["files"]
+        if not isinstance(listed, dict):
+            raise ValueError("files is not an object")
         if manifest["format"] != FORMAT:
             return [
                 Reason(
                     code="manifest-format",
-                    message=f"{NAME} has format {manifest['format']!r}, not {FORMAT!r}",
+                    message=f"{NAME} has format {manifest['format']!r:.80}, not {FORMAT!r}",
                 )
             ]
-    except FileNotFoundError:
-        return [Reason(code="manifest-missing", message=f"{NAME} is missing: the result was not finished")]
-    except (ValueError, KeyError, TypeError) as error:
-        return [Reason(code="manifest-unreadable", message=f"{NAME} cannot be read: {error!r}")]
+    except (ValueError, KeyError) as error:
+        return [Reason(code="manifest-unreadable", message=f"{NAME} cannot be read: {error!r:.300}")]
     found: list[Reason] = []
     present = set(_names(folder))
     for path in folder.rglob("*"):

@@ -13,12 +13,16 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from trainshed.bench.rules import Model
+from trainshed.bench.judge.rules import BenchModel
 
 SCHEMA = "trainshed.result/1"
+NOT_ATTESTED = "not attested: made without a Tester"
+ATTESTED = (
+    "begun with nonces of a Tester, which was sent the heads of the chains: its verdict says if they hold"
+)
 
 
-class Measured(Model):
+class Measured(BenchModel):
     value: float
     unit: str
     source: str = Field(min_length=1)
@@ -31,7 +35,7 @@ class Measured(Model):
         return value
 
 
-class NotMeasured(Model):
+class NotMeasured(BenchModel):
     not_measured: str = Field(min_length=1)
 
 
@@ -42,14 +46,14 @@ def number(quantity: Quantity) -> float | None:
     return quantity.value if isinstance(quantity, Measured) else None
 
 
-class Reason(Model):
+class Reason(BenchModel):
     """Why a run or a result failed, or what a reader should be warned of."""
 
     code: str
     message: str
 
 
-class RankResult(Model):
+class RankResult(BenchModel):
     rank: int
     node: int
     steps: int
@@ -58,13 +62,13 @@ class RankResult(Model):
     throughput: Quantity
 
 
-class NodeResult(Model):
+class NodeResult(BenchModel):
     node: int
     ranks: int
     throughput: Quantity
 
 
-class Window(Model):
+class Window(BenchModel):
     """The marks between which throughput was counted."""
 
     start: str
@@ -76,14 +80,14 @@ class Window(Model):
     evaluation_seconds: float
 
 
-class SteadyState(Model):
+class SteadyState(BenchModel):
     steady: bool
     largest_deviation: float
     trend: float
     segments: list[float]
 
 
-class Evaluation(Model):
+class Evaluation(BenchModel):
     seconds: float
     """Since the start mark."""
     epoch: float
@@ -91,24 +95,35 @@ class Evaluation(Model):
     value: float
 
 
-class Phase(Model):
+class Phase(BenchModel):
     name: str
     start: float
     """Wall time, seconds since 1970."""
     end: float
 
 
-class Power(Model):
+class Power(BenchModel):
     average: Quantity
     maximum: Quantity
     energy: Quantity
 
 
-class RunResult(Model):
+class FailedProcess(BenchModel):
+    """The first thing that went wrong in a run, in its own words."""
+
+    reason: str
+    process: str = ""
+    log: str = ""
+    """The process's log below the run's folder."""
+    last_lines: list[str] = Field(default_factory=list)
+
+
+class RunResult(BenchModel):
     index: int = Field(ge=1)
     run_id: str
     folder: str
     status: Literal["valid", "failed"]
+    failure: FailedProcess | None = None
     reasons: list[Reason] = Field(default_factory=list)
     warnings: list[Reason] = Field(default_factory=list)
     seed: int | None = None
@@ -136,7 +151,7 @@ class RunResult(Model):
     power: Power
 
 
-class Score(Model):
+class Score(BenchModel):
     metric: Literal["throughput", "time_to_target"]
     value: Quantity
     mean: Quantity
@@ -150,12 +165,12 @@ class Score(Model):
     convergence: str = ""
 
 
-class Shape(Model):
+class Shape(BenchModel):
     nodes: int
     ranks: int
 
 
-class Result(Model):
+class Result(BenchModel):
     schema_: Literal["trainshed.result/1"] = Field(default="trainshed.result/1", alias="schema")
     id: str
     created: str
@@ -166,9 +181,12 @@ class Result(Model):
     model: str
     framework: str
     shape: Shape
-    status: Literal["valid", "failed"]
+    status: Literal["valid", "unstable", "failed"]
+    """unstable: nothing is wrong, but the runs differ by more than the rules allow."""
     reasons: list[Reason] = Field(default_factory=list)
     warnings: list[Reason] = Field(default_factory=list)
+    attestation: str = NOT_ATTESTED
+    """Whether anybody else saw the evidence while it was made."""
     score: Score
     scaling_efficiency: Quantity
     runs: list[RunResult]

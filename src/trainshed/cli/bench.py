@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trainshed.bench.aisbench.commands import package
+from trainshed.aisbench.commands import package, stubs
+from trainshed.cli.groups import command_group
+from trainshed.cli.output import counted
 from trainshed.errors import UsageError
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help=__doc__,
-)
+app = command_group("Run workloads; check, compare and show results.")
 
 app.command()(package)
+app.command()(stubs)
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
-ResultFolder = Annotated[Path, typer.Argument(help="result folder")]
+ResultName = Annotated[
+    str, typer.Argument(help="result folder, or its id in history, or the beginning of one")
+]
 
 
 @app.command()
 def run(
-    folder: Annotated[Path, typer.Argument(help="workload: a folder with workload.yaml")],
+    folder: Annotated[Path, typer.Argument(help="a shipped workload's name, or a folder with workload.yaml")],
     framework: Annotated[
         str, typer.Option("-f", "--framework", help="implementation; the first by default")
     ] = "",
@@ -55,12 +56,20 @@ def run(
     single_server: Annotated[
         bool, typer.Option("--single-server", help="every node trains alone; mean of all")
     ] = False,
+    tester: Annotated[
+        str,
+        typer.Option(help="http(s)://HOST:PORT of the Tester that is to see the runs while they are made"),
+    ] = "",
+    test: Annotated[str, typer.Option(help="id of the test, with --tester")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="file with the test's token")] = None,
+    authority: Annotated[Path | None, typer.Option(help="CA file of the Tester's certificate")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print rules and job, and do nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a workload N times, score it, write result and report."""
-    from trainshed.bench import runner, workload
-    from trainshed.bench.watts import parse_sources
+    from trainshed.api import Client
+    from trainshed.bench.measure.watts import parse_sources
+    from trainshed.bench.run import runner, workload
     from trainshed.spec.load import dump_job
 
     chosen = workload.choose(folder, framework, scale, shape, runs, single_server, data)
@@ -72,11 +81,18 @@ def run(
             rules.model_dump_json(indent=2), dump_job(job), sep="\n"
         )
         return
-    target = out or runner.default_folder(chosen)
+    client = Client()
+    target = out or runner.default_folder(client, chosen)
     sources = parse_sources(power or [])
+    witness = _witness(tester, test, str(token_file or ""), str(authority or ""))
+    # Set here as well for SIGINT: a process started in the background has Ctrl-C ignored from the start.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         given, options = _given(system), _pairs(option or [])
-        result = runner.run(chosen, target, _say, engine, seed, emulate, given, options, sources)
+        result = runner.run(
+            client, chosen, target, _say, engine, seed, emulate, given, options, sources, witness
+        )
     except KeyboardInterrupt:
         _say(f"stopped; what there is can be measured with: trainshed bench collect {target}")
         raise
@@ -84,26 +100,30 @@ def run(
 
 
 @app.command()
-def collect(folder: ResultFolder, as_json: Json = False) -> None:
+def collect(result: ResultName, as_json: Json = False) -> None:
     """Measure a result folder again, for example after a crash."""
-    from trainshed.bench import runner
+    from trainshed.api import Client
+    from trainshed.bench.run import runner
 
-    _ending(runner.collect(folder), folder, as_json)
+    folder = runner.find_folder(Client(), result)
+    _ending(runner.collect(Client(), folder), folder, as_json)
 
 
 @app.command()
-def check(folder: ResultFolder, as_json: Json = False) -> None:
+def check(result: ResultName, as_json: Json = False) -> None:
     """Check everything: manifest, schema, numbers from raw marks, all rules. Exits 1 if any is wrong."""
-    from trainshed.bench.check import check as check_folder
+    from trainshed.api import Client
+    from trainshed.bench.judge.check import check as check_folder
+    from trainshed.bench.judge.limits import bounded
+    from trainshed.bench.run import runner
 
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "give a result folder")
-    checked = check_folder(folder)
+    folder = runner.find_folder(Client(), result)
+    with bounded():
+        checked = check_folder(folder)
     if as_json:
         found = [f.model_dump() for f in checked.findings]
-        _print(
-            {"ok": checked.ok, "status": checked.result.status if checked.result else None, "findings": found}
-        )
+        stated = {name: getattr(checked.result, name, None) for name in ("status", "attestation")}
+        _print({"ok": checked.ok, **stated, "findings": found})
     else:
         for finding in checked.findings:
             print(f"{finding.code}: {finding.message}")
@@ -111,29 +131,36 @@ def check(folder: ResultFolder, as_json: Json = False) -> None:
             print(
                 f"{folder} holds: every number, rule and file was checked, report.html by its checksum only"
             )
+        if checked.result:
+            print(checked.result.attestation)
     if not checked.ok:
         raise typer.Exit(1)
 
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(help="result folder, or its id in history")],
+    a: ResultName,
     b: Annotated[str, typer.Argument(help="the one to judge against it")],
     as_json: Json = False,
 ) -> None:
-    """Is B faster than A, beyond noise?"""
+    """Is B faster than A, beyond noise? Exits 1 if the two cannot be compared."""
     from dataclasses import asdict
 
+    from trainshed.bench.history import NOT_COMPARABLE
     from trainshed.bench.history import compare as compare_entries
+    from trainshed.bench.report.text import figure
 
     comparison = compare_entries(_entry(a), _entry(b))
     if as_json:
         _print(asdict(comparison))
-        return
-    for name, entry in (("A", comparison.a), ("B", comparison.b)):
-        value = "no score" if entry.score is None else f"{entry.score:.6g} {entry.unit}"
-        print(f"{name}  {value}  {entry.framework} {entry.nodes} nodes, {entry.ranks} ranks  {entry.id}")
-    print(comparison.sentence)
+    else:
+        for name, entry in (("A", comparison.a), ("B", comparison.b)):
+            value = "no score" if entry.score is None else f"{figure(entry.score)} {entry.unit}"
+            shape = f"{counted(entry.nodes, 'node')}, {counted(entry.ranks, 'rank')}"
+            print(f"{name}  {value}  {entry.framework} {shape}  {entry.id}")
+        print(comparison.sentence)
+    if comparison.verdict == NOT_COMPARABLE:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -145,27 +172,29 @@ def history(
     """Results of this home, newest first."""
     from dataclasses import asdict
 
-    from trainshed.bench import runner
+    from trainshed.api import Client
+    from trainshed.bench.report.text import figure
+    from trainshed.bench.run import runner
     from trainshed.cli.output import print_table
 
-    entries = runner.history().list(workload, limit)
+    entries = runner.history(Client()).list(workload, limit)
     if as_json:
         _print([asdict(e) for e in entries])
         return
     rows = []
     for e in entries:
-        score = "" if e.score is None else f"{e.score:.5g} {e.unit}"
-        quality = "" if e.quality is None else f"{e.quality:.4g}"
-        shape = f"{e.nodes} nodes, {e.ranks} ranks"
-        rows.append([e.created, e.workload, e.scale, e.framework, shape, e.status, score, quality, e.id])
+        score = "" if e.score is None else f"{figure(e.score)} {e.unit}"
+        quality = "" if e.quality is None else figure(e.quality)
+        shape = f"{counted(e.nodes, 'node')}, {counted(e.ranks, 'rank')}"
+        rows.append([e.id, e.created, e.workload, e.scale, e.framework, shape, e.status, score, quality])
     print_table(
-        ["CREATED", "WORKLOAD", "SCALE", "FRAMEWORK", "SHAPE", "STATUS", "SCORE", "QUALITY", "ID"], rows
+        ["ID", "CREATED", "WORKLOAD", "SCALE", "FRAMEWORK", "SHAPE", "STATUS", "SCORE", "QUALITY"], rows
     )
 
 
 @app.command()
 def report(
-    folder: ResultFolder,
+    result_name: Annotated[str, typer.Argument(metavar="RESULT", help="result folder, or its id in history")],
     form: Annotated[str, typer.Option("--format", help="html, md or csv")] = "html",
     out: Annotated[
         Path | None, typer.Option(help="file to write; without one html goes to FOLDER.html")
@@ -173,16 +202,19 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Render a report beside a result, which stays as it is."""
-    from trainshed.bench import runner
+    from trainshed.api import Client
     from trainshed.bench.folder import load_result, load_rules, write
     from trainshed.bench.report.page import html
     from trainshed.bench.report.text import csv_text, markdown
+    from trainshed.bench.run import runner
 
+    folder = runner.find_folder(Client(), result_name)
     result, rules = load_result(folder), load_rules(folder)
     if form == "html":
-        others = runner.sizes(runner.history().list(result.workload, limit=500), result)
-        text = html(folder, result, rules, others)
+        others = runner.sizes(runner.history(Client()).list(result.workload, limit=500), result)
         out = out or folder.resolve().parent / f"{folder.resolve().name}.html"
+        base = f"{Path(os.path.relpath(folder.resolve(), out.resolve().parent)).as_posix()}/"
+        text = html(folder, result, rules, others, base)
     elif form in {"md", "csv"}:
         text = markdown(result) if form == "md" else csv_text(result)
     else:
@@ -197,11 +229,11 @@ def report(
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(help="folder to make")],
-    framework: Annotated[str, typer.Option("-f", "--framework", help="pytorch or command")] = "pytorch",
+    framework: Annotated[str, typer.Option("-f", "--framework", help="pytorch or command")] = "command",
     as_json: Json = False,
 ) -> None:
     """Make a workload folder to start from."""
-    from trainshed.bench.template import make
+    from trainshed.bench.run.template import make
 
     files = make(folder, framework)
     if as_json:
@@ -234,24 +266,37 @@ def _ending(result: Any, folder: Path, as_json: bool) -> None:
             if run.index in result.score.runs_not_converged:
                 print(f"  note: run {run.index} counts as the slowest: {run.reasons[0].message}")
         for warning in result.warnings:
-            print(f"  note: {warning.message}")
+            print(f"  {'unstable' if warning.code == 'unstable' else 'note'}: {warning.message}")
         print(f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)}")
         if result.score.runs_counted[1:]:
             print(f"  95 % interval: {interval(result)}")
         print(f"  quality: {show(result.score.quality)}")
+        print(f"  {result.attestation}")
         print(f"  report: {folder / 'report.html'}")
         print(f"  check it with: trainshed bench check {folder}")
     if result.status != "valid":
         raise typer.Exit(1)
 
 
+def _witness(url: str, test: str, token_file: str, authority: str) -> Any:
+    if not url and not test:
+        return None
+    if not url or not test:
+        raise UsageError("--tester and --test belong together", "give both or none")
+    from trainshed.tester.witness import TesterWitness
+
+    return TesterWitness(url, test, token_file, authority)
+
+
 def _entry(name: str) -> Any:
-    from trainshed.bench import runner
+    """What is compared of a result; one in history can be compared without its folder."""
+    from trainshed.api import Client
     from trainshed.bench.folder import load_result
     from trainshed.bench.history import entry_of
+    from trainshed.bench.run import runner
 
     path = Path(name)
-    return entry_of(load_result(path), path) if path.is_dir() else runner.history().get(name)
+    return entry_of(load_result(path), path) if path.is_dir() else runner.history(Client()).get(name)
 
 
 def _given(path: Path | None) -> dict[str, str]:
@@ -264,7 +309,9 @@ def _given(path: Path | None) -> dict[str, str]:
         if not isinstance(value, dict):
             raise ValueError("holds no object")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--system {path}: {error}", "give a JSON file with fields of system.json") from None
+        raise UsageError(
+            f"--system {path}: {error}", "give a JSON file with fields of system.json"
+        ) from error
     return {str(k): str(v) for k, v in value.items() if not isinstance(v, dict)}
 
 
@@ -283,3 +330,7 @@ def _print(value: Any) -> None:
     from trainshed.cli.output import print_json
 
     print_json(value)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

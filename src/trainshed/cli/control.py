@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from typing import Annotated
 
 import typer
 
 from trainshed.cli.output import print_json
-from trainshed.engines._asking import engine_of, state_of
-from trainshed.errors import UsageError
-from trainshed.runs.directory import Runs
+from trainshed.errors import TrainshedError, UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+_LONGEST_STOP = 3600.0
 
 
 def stop(
@@ -21,15 +20,14 @@ def stop(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="do not wait for the end")] = False,
     as_json: Json = False,
 ) -> None:
-    """Stop runs and wait until they have ended."""
-    found = [Runs.default().find(name) for name in runs]
-    told = [run for run in found if not state_of(run).state.is_final]
-    for run in told:
-        engine_of(run).stop(run, reason)
-    deadline = time.monotonic() + 3600
-    while not no_wait and time.monotonic() < deadline and any(not state_of(r).state.is_final for r in told):
-        time.sleep(0.1)
-    states = [state_of(run) for run in found]
+    """Stop runs and wait until they have ended. Stopped a second time, a run is killed after its grace."""
+    from trainshed.api import Client
+
+    client = Client()
+    found = [client.get(name) for name in runs]
+    for run in found:
+        run.stop(reason)
+    states = [run.refresh() if no_wait else run.wait(_LONGEST_STOP) for run in found]
     if as_json:
         print_json([state.to_json() for state in states])
         return
@@ -41,6 +39,9 @@ def rm(
     names: Annotated[list[str] | None, typer.Argument(help="run ids, or URLs of objects")] = None,
     ended: Annotated[bool, typer.Option("--ended", help="all runs that have ended")] = False,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="everything below a URL")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="also what cannot be read, or whose store or site is out of reach")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove ended runs, or objects by URL."""
@@ -50,17 +51,31 @@ def rm(
 
         for url in urls:
             rm_url(url, recursive=recursive, as_json=as_json)
-    store = Runs.default()
-    found = [store.find(name) for name in names or () if "://" not in name]
-    if ended:
-        found += [run for run in store.all() if state_of(run).state.is_final]
-    if not found and not urls and not ended:
+    chosen = [name for name in names or () if "://" not in name]
+    if not chosen and not urls and not ended:
         raise UsageError("rm: nothing was named", "give run ids, URLs or --ended")
-    busy = [run.id for run in found if not state_of(run).state.is_final]
-    if busy:
-        raise UsageError(f"rm: {', '.join(busy)} has not ended", "stop it first with `trainshed stop`")
+    if not chosen and not ended:
+        return
+    from trainshed.api import Client
+
+    client = Client()
+    found = [client.get(name) for name in chosen]
+    if ended:
+        found += [client.get(s.id) for s in client.summaries() if s.state.is_final]
+    removed, problems = [], []
     for run in found:
-        engine_of(run).forget(run)
-        store.remove(run)
+        try:
+            client.remove(run, force)
+            removed.append(run.id)
+        except TrainshedError as error:
+            if not ended:
+                raise
+            problems.append(f"{run.id}: {error.message}")
     if as_json:
-        print_json([run.id for run in found])
+        print_json(removed)
+    elif ended:
+        print(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
+    for problem in problems:
+        print(f"not removed: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trainshed import axes
 from trainshed.cli.output import print_json
 from trainshed.engines.base import Check
-from trainshed.runs.directory import home
 
 
 def doctor(
@@ -20,29 +20,37 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output")] = False,
 ) -> None:
     """Check what an engine needs here. Exit code 1 when something it cannot do without is missing."""
-    checks = [*_machine(), *axes.load("engine", engine).describe(), *_environments()]
+    from trainshed.api import Client
+
+    client = Client()
+    checks = [*_machine(client.home), *client.describe(engine), *_environments()]
     if as_json:
-        print_json([{"name": c.name, "good": c.good, "found": c.found, "remedy": c.remedy} for c in checks])
-        return
-    for check in checks:
-        print(f"{'ok     ' if check.good else 'missing'}  {check.name}: {check.found}")
-        if check.remedy:
-            print(f"         → {check.remedy}")
+        print_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            mark = "ok     " if check.good else "MISSING" if check.required else "missing"
+            print(f"{mark}  {check.name}: {check.found}")
+            if check.remedy:
+                print(f"         → {check.remedy}")
+    if any(check.required and not check.good for check in checks):
+        raise typer.Exit(1)
 
 
-def _machine() -> list[Check]:
-    folder = home()
-    probe = folder if folder.exists() else folder.parent
+def _machine(folder: Path) -> list[Check]:
+    probe = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(probe).free / 2**30
+    usable = probe.is_dir() and os.access(probe, os.W_OK)
+    remedy = f"set TRAINSHED_HOME to a folder of yours; {probe} is not one"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
-        Check("python", sys.version_info >= (3, 11), sys.version.split()[0], ""),
+        Check("python", sys.version_info >= (3, 11), sys.version.split()[0], required=True),
         Check("machine", True, f"{os.cpu_count()} cores, {memory:.0f} GiB"),
         Check(
             "home",
-            os.access(probe, os.W_OK),
-            f"{folder}, {free:.0f} GiB free",
-            "" if free > 5 else "free some disk",
+            usable,
+            f"{folder}, {free:.0f} GiB free" if usable else f"{folder} cannot be written",
+            remedy if not usable else "" if free > 5 else "free some disk",
+            required=True,
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""`trainshed env create|list|show|rm`: framework environments on the command line."""
+"""`trainshed env create|add|list|show|rm`: framework environments on the command line."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainshed.cli.groups import command_group
 from trainshed.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from trainshed.environments import Environment, Progress, ProgressCallback
+    from trainshed.environments import BuildProgress, Environment, ProgressCallback
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and remove framework environments.")
+app = command_group("Make, list and remove framework environments.")
 
 _REPEAT_SECONDS = 5.0
 
@@ -23,22 +24,48 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command()
 def create(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As `trainshed env list` shows.")],
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="PACKAGE", help="Install this too, e.g. timm==1.0.9."),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="With OpenCV, pandas, scikit-learn, matplotlib, tensorboard and more."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Make it anew even when it is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make environments; one that is there and up to date is left as it is."""
+    """Make environments; one that is there and up to date only gets what it lacks."""
     from trainshed import environments
     from trainshed.environments.recipes import recipe_for
 
     for name in names:
         recipe_for(name)  # a wrong name is told before the first download
-    progress = _status_line() if sys.stderr.isatty() else _lines()
-    made = [environments.create(name, progress, force=force) for name in names]
+    progress = progress_printer()
+    made = [
+        environments.create(name, progress, force=force, full=full, packages=packages or ()) for name in names
+    ]
     if as_json:
         print_json([_as_dict(environment) for environment in made])
     else:
         for environment in made:
             print(f"{environment.name} {environment.prefix}")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="As `trainshed env list` shows.")],
+    packages: Annotated[list[str], typer.Argument(metavar="PACKAGE...", help="As pip takes them.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Install packages into an environment; what is in it already keeps its version."""
+    from trainshed import environments
+
+    environment = environments.add(name, packages, progress_printer())
+    if as_json:
+        print_json(_as_dict(environment))
+    else:
+        print(f"{environment.name} {environment.prefix}: added {', '.join(packages)}")
 
 
 @app.command("list")
@@ -79,6 +106,8 @@ def show(
         return
     print(f"name       {environment.name}\nframework  {environment.framework or 'none known'}")
     print(f"python     {environment.python}")
+    if environment.full or environment.added:
+        print(f"added      {', '.join((*(('full',) if environment.full else ()), *environment.added))}")
     for package, version in environment.versions.items():
         print(f"  {package} {version}")
 
@@ -105,7 +134,14 @@ def _as_dict(environment: Environment) -> dict[str, Any]:
         "prefix": str(environment.prefix),
         "python": str(environment.python),
         "versions": dict(environment.versions),
+        "full": environment.full,
+        "added": list(environment.added),
     }
+
+
+def progress_printer() -> ProgressCallback:
+    """News of the making on standard error: one line on a terminal, few lines elsewhere."""
+    return _status_line() if sys.stderr.isatty() else _lines()
 
 
 def _lines() -> ProgressCallback:
@@ -113,7 +149,7 @@ def _lines() -> ProgressCallback:
     last = ("", "")
     spoken = 0.0
 
-    def tell(news: Progress) -> None:
+    def tell(news: BuildProgress) -> None:
         nonlocal last, spoken
         step = (news.environment, news.step)
         if step != last or news.seconds >= spoken + _REPEAT_SECONDS:
@@ -126,7 +162,7 @@ def _lines() -> ProgressCallback:
 def _status_line() -> ProgressCallback:
     """For a terminal: one line, written over until the environment is ready."""
 
-    def tell(news: Progress) -> None:
+    def tell(news: BuildProgress) -> None:
         end = "\n" if news.step == "ready" else ""
         print(f"\r\033[K{news}", file=sys.stderr, flush=True, end=end)
 

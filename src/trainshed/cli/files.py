@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from trainshed.store import Progress, Summary
+from trainshed.cli.groups import command_group
+from trainshed.cli.output import counted, size
 
-app = typer.Typer(help="Copy, list and remove files and objects.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from trainshed.store import CopySummary, Entry, Progress
+
+app = command_group("Copy, list and remove files and objects.")
 
 Url = Annotated[
     str, typer.Argument(help="A path, file://, obs://BUCKET/KEY or s3://BUCKET/KEY.", show_default=False)
@@ -58,25 +61,27 @@ def ls(
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="All levels.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what is in a directory, bucket or prefix."""
-    from trainshed.store import list_tree
+    """List what is in a directory, bucket or prefix; `s3://` lists the buckets."""
+    from trainshed.store import Entry, list_buckets, list_level, list_tree
+    from trainshed.store.buckets import is_store
 
-    found = list_tree(url)
-    rows: dict[str, tuple[int, float]] = {}
-    for entry in found:
-        name = entry.name + "/" if entry.is_directory else entry.name
-        head, slash, _ = name.partition("/")
-        if slash and not recursive:
-            before = rows.get(head + "/", (0, 0.0))
-            rows[head + "/"] = (before[0] + entry.size, max(before[1], entry.mtime))
-        else:
-            rows[name] = (entry.size, entry.mtime)
+    if is_store(url):
+        found = [Entry(bucket, is_directory=True) for bucket in list_buckets(url[:-3])]
+    else:
+        found = sorted(list_tree(url) if recursive else list_level(url))
     if as_json:
-        print(json.dumps([{"name": n, "size": s, "mtime": m} for n, (s, m) in sorted(rows.items())]))
+        print(json.dumps([_row(entry) for entry in found]))
         return
-    for name, (size, mtime) in sorted(rows.items()):
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(mtime)) if mtime else "-"
-        print(f"{_size(size):>10}  {when:>16}  {_printable(name)}")
+    for entry in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime)) if entry.mtime else "-"
+        length = "-" if entry.is_directory else size(entry.size)
+        print(f"{length:>10}  {when:>16}  {_printable(entry.name)}{'/' * entry.is_directory}")
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    if entry.is_directory:
+        return {"name": f"{entry.name}/", "size": None, "mtime": None}
+    return {"name": entry.name, "size": entry.size, "mtime": entry.mtime}
 
 
 @app.command()
@@ -94,8 +99,9 @@ def du(url: Url, as_json: Json = False) -> None:
     """Count files and bytes."""
     from trainshed.store import disk_usage
 
-    files, size = disk_usage(url)
-    print(json.dumps({"files": files, "bytes": size}) if as_json else f"{_size(size)} in {files} files")
+    files, total = disk_usage(url)
+    shown = f"{size(total)} in {counted(files, 'file')}"
+    print(json.dumps({"files": files, "bytes": total}) if as_json else shown)
 
 
 @app.command("rm")
@@ -128,9 +134,11 @@ def _copy(
         raise typer.Exit(1)
 
 
-def _tell(summary: Summary) -> None:
+def _tell(summary: CopySummary) -> None:
     rate = summary.bytes / summary.seconds if summary.seconds else 0
-    parts = [f"{summary.files} files, {_size(summary.bytes)} in {summary.seconds:.1f} s ({_size(rate)}/s)"]
+    parts = [
+        f"{counted(summary.files, 'file')}, {size(summary.bytes)} in {summary.seconds:.1f} s ({size(rate)}/s)"
+    ]
     parts += [f"{summary.skipped} unchanged"] if summary.skipped else []
     parts += [f"{summary.deleted} deleted"] if summary.deleted else []
     parts += [f"{summary.retries} retries"] if summary.retries else []
@@ -166,14 +174,6 @@ def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=words, completed=state.bytes, total=state.bytes_total or None)
 
         yield show
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _printable(name: str) -> str:

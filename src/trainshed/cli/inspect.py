@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
-import time
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainshed.cli.output import clock, prefix, print_json, print_table, since
-from trainshed.engines._asking import state_of
+from trainshed.cli.output import clock, prefix, print_json, print_json_list, print_table, since
 from trainshed.errors import TrainshedError
-from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Kind
-from trainshed.runs.summary import phases
 
-Run = Annotated[str, typer.Argument(help="run id, the beginning of one, or `last`")]
+if TYPE_CHECKING:
+    from trainshed.api import Run
+    from trainshed.runs.directory import RunDirectory
+    from trainshed.runs.summary import Summary
+
+RunId = Annotated[str, typer.Argument(help="run id, the beginning of one, or `last`")]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 
 
@@ -24,35 +26,45 @@ def ps(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    found = [state_of(run) for run in Runs.default().all()]
-    shown = [summary for summary in found if show_all or not summary.state.is_final]
+    from trainshed.api import Client
+
+    shown = [s for s in Client().summaries() if show_all or not s.state.is_final]
     if as_json:
-        print_json([summary.to_json() for summary in shown])
+        print_json_list(summary.to_json() for summary in shown)
         return
-    rows = [
-        [s.id, s.state.value, s.engine, s.shape, clock(s.submitted), since(s.started, s.ended), s.reason[:60]]
-        for s in shown
-    ]
+    rows = []
+    for s in shown:
+        reason = " ".join(s.reason.split())[:60]
+        row = [s.id, s.state.value, s.engine, s.shape, clock(s.submitted), since(s.started, s.ended), reason]
+        rows.append(row)
     print_table(["RUN", "STATE", "ENGINE", "SHAPE", "SUBMITTED", "RAN", "REASON"], rows)
 
 
-def show(run: Run, as_json: Json = False) -> None:
+def show(run: RunId, as_json: Json = False) -> None:
     """Everything known of a run."""
-    found = Runs.default().find(run)
-    summary = state_of(found)
-    spent, ranks = phases(found), _processes(found)
+    found = _find(run)
+    summary, spent, ranks, notes, problem = _inspect(found)
+    outputs = found.outputs()
     if as_json:
-        print_json(summary.to_json() | {"path": str(found.path), "phases": spent, "processes": ranks})
+        shown = summary.to_json() | {"path": str(found.path), "phases": spent, "processes": ranks}
+        left = {"homes": _homes(found)} if _homes(found) else {}
+        shown["outputs"] = [{"name": name, "location": where} for name, where in outputs]
+        print_json(shown | left | {"notes": notes} | ({"problem": problem} if problem else {}))
         return
     print(f"{summary.id}: {summary.state.value} ({summary.state.meaning})")
     if summary.reason:
         print(f"reason: {summary.reason}")
-    failure = summary.outcome.failure if summary.outcome else None
-    for line in failure.last_lines if failure else ():
+    for line in summary.failure.last_lines if summary.failure else ():
         print(f"    {line}")
+    if problem:
+        print(f"some of its record cannot be read: {problem}")
+    for hint in found.advice() if summary.failure else ():
+        print(f"hint: {hint}")
     if summary.emulated:
         print("EMULATED on the CPU: times and accuracy say nothing about real devices")
     print(f"engine {summary.engine}, shape {summary.shape}, attempt {summary.attempt}")
+    if summary.labels:
+        print(f"labels {', '.join(f'{name}={value}' for name, value in sorted(summary.labels.items()))}")
     print(f"submitted {clock(summary.submitted)}, ended {clock(summary.ended) or 'not yet'}")
     names = list(dict.fromkeys(name for node in spent.values() for name in node))
     rows = [
@@ -62,58 +74,66 @@ def show(run: Run, as_json: Json = False) -> None:
     if names:
         print_table(["PHASES", *names], rows)
     print_table(
-        ["PROCESS", "NODE", "PID", "ENDED"],
-        [[str(r[key]) for key in ("process", "node", "pid", "ended")] for r in ranks],
+        ["PROCESS", "NODE", "PID", "LAST WROTE", "ENDED"],
+        [[r["process"], str(r["node"]), str(r["pid"]), _wrote(r), r["ended"]] for r in ranks],
     )
+    for name, where in outputs:
+        print(f"output {name}: {where}")
+    for note in notes:
+        print(f"note: {note}")
+    for home in _homes(found):
+        print(f"home {home} (what the job left in ~)")
     print(f"directory {found.path}")
 
 
 def logs(
-    run: Run,
+    run: RunId,
     follow_it: Annotated[bool, typer.Option("-f", "--follow", help="until the run ends")] = False,
     rank: Annotated[int | None, typer.Option("--rank", help="only this rank")] = None,
     node: Annotated[int | None, typer.Option("--node", help="only this node")] = None,
+    tail: Annotated[
+        int | None, typer.Option("-n", "--tail", min=0, help="only the last so many lines of each process")
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("-t", "--timestamps", help="before each line, when it was first seen in its log")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the logs of a run's processes."""
-    from trainshed.runs.logs import follow, log_files
+    """Print the logs of a run's processes, merged by time.
 
-    found = Runs.default().find(run)
-    files = log_files(found, rank, node)
-    if not files and not follow_it:
-        raise TrainshedError(
-            f"run {found.id} has no such log", f"`trainshed show {found.id}` lists its processes"
-        )
-    ended = (lambda: state_of(found).state.is_final) if follow_it else (lambda: True)
-    plain = rank is not None
-    for line in follow(found, ended, rank, node):
-        if as_json:
-            import json
+    Ranks write their logs themselves; their node's agent looks at them once a second. The time of a line is
+    when it was first seen, so up to a second late, by the clock of its node.
+    """
+    from trainshed.runs.logs import log_files
 
-            print(
-                json.dumps(
-                    {"node": line.node, "process": line.process, "text": line.text}, ensure_ascii=False
-                )
+    found = _find(run)
+    if not follow_it:
+        found.refresh()
+        if not log_files(found.directory, rank, node):
+            raise TrainshedError(
+                f"run {found.id} has no such log", f"`trainshed show {found.id}` lists its processes"
             )
+    plain = rank is not None
+    for line in found.logs(follow=follow_it, rank=rank, node=node, last=tail):
+        if as_json:
+            data = {"node": line.node, "process": line.process, "text": line.text, "time": line.time}
+            print(json.dumps(data, ensure_ascii=False))
         else:
-            sys.stdout.write(line.text + "\n" if plain else f"{prefix(line.process, 7)}{line.text}\n")
+            stamp = f"{clock(line.time)} " if timestamps else ""
+            begin = "" if plain else prefix(line.process, 7)
+            sys.stdout.write(f"{stamp}{begin}{line.text}\n")
+        if follow_it:
+            sys.stdout.flush()
     sys.stdout.flush()
 
 
 def wait(
-    run: Run,
+    run: RunId,
     timeout: Annotated[float | None, typer.Option(help="seconds; then exit code 75")] = None,
     as_json: Json = False,
 ) -> None:
     """Wait for a run to end."""
-    found = Runs.default().find(run)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    pause = 0.05
-    while not (summary := state_of(found)).state.is_final and (
-        deadline is None or time.monotonic() < deadline
-    ):
-        time.sleep(pause)
-        pause = min(pause * 1.2, 1.0)
+    summary = _find(run).wait(timeout)
     if as_json:
         print_json(summary.to_json())
     else:
@@ -121,19 +141,63 @@ def wait(
     raise typer.Exit(summary.exit_code)
 
 
-def _processes(run: RunDirectory) -> list[dict[str, object]]:
-    from trainshed.runs.outcome import words_of
+def _homes(found: Run) -> list[str]:
+    """The folders in which what the job left in its home is kept."""
+    try:
+        nodes = found.directory.plan_json()["nodes"]
+    except (TrainshedError, KeyError, TypeError):
+        return []
+    kept = dict.fromkeys(str(node.get("kept_home") or "") for node in nodes)
+    return [home for home in kept if home and Path(home).is_dir()]
 
-    result: dict[tuple[int, str], dict[str, object]] = {}
-    for index in run.node_indexes():
-        for event in run.node_events(index):
-            if event.kind is Kind.STARTED:
-                name = event.data["process"]
-                result[index, name] = {"process": name, "node": index, "pid": event.data["pid"], "ended": ""}
-            elif event.kind is Kind.EXITED:
-                found = result[index, event.data["process"]]
-                found["returncode"], found["ended"] = (
-                    event.data["returncode"],
-                    words_of(event.data["returncode"]),
-                )
+
+def _wrote(process: dict[str, Any]) -> str:
+    """When a process last wrote to its log: how long ago while it runs, as one that hangs is silent."""
+    if process["last_wrote"] is None:
+        return "nothing"
+    return clock(process["last_wrote"]) if process["ended"] else f"{since(process['last_wrote'])} ago"
+
+
+def _find(run: str) -> Run:
+    from trainshed.api import Client
+
+    return Client().get(run)
+
+
+def _inspect(
+    run: Run,
+) -> tuple[Summary, dict[int, dict[str, float]], list[dict[str, Any]], list[str], str]:
+    """State, phases, processes and notes of a run, and why some of them cannot be read."""
+    from trainshed.runs.events import UnreadableRunError
+    from trainshed.runs.summary import phases, unreadable
+
+    try:
+        summary = run.refresh()
+    except UnreadableRunError as error:
+        return unreadable(run.directory, error), {}, [], [], ""
+    directory = run.directory
+    try:
+        return summary, phases(directory), _processes(directory), directory.notes(), ""
+    except UnreadableRunError as error:
+        return summary, {}, [], [], error.message
+
+
+def _processes(run: RunDirectory) -> list[dict[str, Any]]:
+    from trainshed.runs.events import ProcessExited, ProcessStarted
+    from trainshed.runs.logtimes import last_written
+    from trainshed.runs.outcome import describe_exit
+
+    result: dict[tuple[int, str], dict[str, Any]] = {}
+    for event in run.events("node-"):
+        body, number = event.body, event.writer.split("-")[1]
+        if not (number.isascii() and number.isdigit()):
+            continue  # no agent writes such a file
+        node = int(number)
+        if isinstance(body, ProcessStarted):
+            result[node, body.process] = {
+                "process": body.process, "node": node, "pid": body.pid, "ended": "",
+                "last_wrote": last_written(run.log(node, body.process)),
+            }  # fmt: skip
+        elif isinstance(body, ProcessExited) and (found := result.get((node, body.process))):
+            found["returncode"], found["ended"] = body.returncode, describe_exit(body.returncode)
     return list(result.values())

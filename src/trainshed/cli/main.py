@@ -14,6 +14,8 @@ from trainshed.errors import TrainshedError, UsageError
 # name → (module, attribute, one line). An attribute `app` is a group of commands, any other a command.
 COMMANDS = {
     "run": ("run", "run", "Run a job here and now: live log, Ctrl-C stops it, exit code mirrors it."),
+    "example": ("example", "app", "Jobs to begin with: list, copy."),
+    "init": ("init", "init", "Write a commented job file for a script."),
     "submit": ("run", "submit", "Start a job in the background and print its run id."),
     "ps": ("inspect", "ps", "List runs that are under way (-a: all)."),
     "show": ("inspect", "show", "Everything known of a run: state, reason, phases, ranks."),
@@ -21,9 +23,10 @@ COMMANDS = {
     "wait": ("inspect", "wait", "Wait for a run to end; the exit code mirrors it."),
     "stop": ("control", "stop", "Stop a run: SIGTERM, its grace, SIGKILL."),
     "rm": ("control", "rm", "Remove ended runs, or objects by URL."),
+    "completion": ("completion", "completion", "Print the completion script of bash, zsh or fish."),
     "doctor": ("doctor", "doctor", "Check this machine; say what is missing and how to get it."),
     "profile": ("profile", "app", "Site profiles of clusters: add, list, show, keys, rm."),
-    "env": ("env", "app", "Python environments of the frameworks: create, list, show, rm."),
+    "env": ("env", "app", "Python environments of the frameworks: create, add, list, show, rm."),
     "store": ("store", "app", "The embedded object store: up, down, status, users."),
     "cp": ("files", "cp", "Copy files or trees between folders and object stores."),
     "sync": ("files", "sync", "Make a destination equal to a source, copying only what differs."),
@@ -38,6 +41,8 @@ COMMANDS = {
         "The organiser's server: receive, check and rank results; send results to it.",
     ),
 }
+_PASS_ON = ("run", "submit")
+"""Commands for which what follows `--` belongs to the job's script."""
 
 
 def main() -> None:
@@ -50,14 +55,14 @@ def _main(argv: list[str]) -> int:
         print(_help())
         return 0
     if argv[0] == "--version":
-        from trainshed import __version__
+        from trainshed.version import VERSION
 
-        print(__version__)
+        print(VERSION)
         return 0
     try:
         return _dispatch(argv)
     except TrainshedError as error:
-        _tell(error, as_json="--json" in argv)
+        _tell(error, as_json=_wants_json(argv))
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -67,8 +72,14 @@ def _main(argv: list[str]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{argv[0]}: {where}{error.strerror or error}"
-        _tell(TrainshedError(text, "check the path, its rights and the free space"), as_json="--json" in argv)
+        _tell(
+            TrainshedError(text, "check the path, its rights and the free space"), as_json=_wants_json(argv)
+        )
         return 1
+
+
+def _wants_json(argv: list[str]) -> bool:
+    return "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -84,16 +95,28 @@ def _dispatch(argv: list[str]) -> int:
     module, attribute, _ = COMMANDS[name]
     target = getattr(import_module(f"trainshed.cli.{module}"), attribute)
     import typer
+    from typer.exceptions import TyperException
 
     app = target
     if attribute != "app":
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command()(target)
+    words, passed_on = argv[1:], None
+    if name in _PASS_ON and "--" in words:
+        end = words.index("--")
+        words, passed_on = words[:end], words[end + 1 :]
     try:
-        app(argv[1:], prog_name=f"trainshed {name}", standalone_mode=True)
+        code = app(words, prog_name=f"trainshed {name}", standalone_mode=False, obj=passed_on)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-    return 0
+    except TyperException as error:
+        from trainshed.cli.usage import asked_for_help, in_our_words
+
+        if text := asked_for_help(error):
+            print(text)
+            return 0
+        raise in_our_words(error, f"trainshed {name}") from error
+    return code if isinstance(code, int) else 0
 
 
 def _help() -> str:

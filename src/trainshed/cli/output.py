@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """The same for a list of any length, of which only one member is held at a time."""
+    comma = ""
+    for value in values:
+        text = json.dumps(value, ensure_ascii=False, indent=2).replace("\n", "\n  ")
+        sys.stdout.write(f"{comma or '['}\n  {text}")
+        comma = ","
+    print("\n]" if comma else "[]")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -23,10 +34,27 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for index, name in enumerate(columns):
+        # What names a thing is typed again, so it is shown whole; the last column gives way first.
+        table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(count: float) -> str:
+    """Bytes as people read them: `12 B`, `3.4 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
 
 
 def since(stamp: float | None, until: float | None = None) -> str:
@@ -52,8 +80,8 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 def prefix(process: str, width: int) -> str:
     """`[rank-3] ` before a line, coloured by rank on a terminal."""
     text = f"[{process}]".ljust(width + 2)
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text + " "
     number = process.rpartition("-")[2]
-    colour = _COLOURS[int(number) % len(_COLOURS)] if number.isdigit() else 37
+    colour = _COLOURS[int(number) % len(_COLOURS)] if number.isascii() and number.isdigit() else 37
     return f"\x1b[{colour}m{text}\x1b[0m "

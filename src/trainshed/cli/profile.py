@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from trainshed.cli.groups import command_group
 from trainshed.cli.output import print_json, print_table
 from trainshed.errors import UsageError
+from trainshed.home import trainshed_home
 
-app = typer.Typer(no_args_is_help=True, help="Site profiles: partition, account, modules, paths, interface.")
+app = command_group("Site profiles: partition, account, modules, paths, interface.")
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 Name = Annotated[str, typer.Argument(help="the profile; `slurm` is used when a run names none")]
@@ -28,15 +30,15 @@ def add(
     from trainshed.engines.slurm import profile
 
     values: dict[str, Any] = {}
-    if name in profile.names():
-        values = profile.load(name).model_dump(mode="json", exclude_unset=True)
+    if name in profile.names(trainshed_home()):
+        values = profile.load(name, trainshed_home()).model_dump(mode="json", exclude_unset=True)
     for pair in pairs or ():
         _set(values, pair)
-    saved = profile.save(name, values)
+    saved = profile.save(name, values, trainshed_home())
     if as_json:
         print_json(saved.model_dump(mode="json", exclude_unset=True))
     else:
-        print(profile.path_of(name))
+        print(profile.path_of(name, trainshed_home()))
 
 
 @app.command("list")
@@ -44,7 +46,7 @@ def list_(as_json: Json = False) -> None:
     """List the profiles."""
     from trainshed.engines.slurm import profile
 
-    found = {name: profile.load(name) for name in profile.names()}
+    found = {name: profile.load(name, trainshed_home()) for name in profile.names(trainshed_home())}
     if as_json:
         print_json({name: item.model_dump(mode="json", exclude_unset=True) for name, item in found.items()})
         return
@@ -57,7 +59,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show what a profile says."""
     from trainshed.engines.slurm import profile
 
-    found = profile.load(name).model_dump(mode="json", exclude_unset=True)
+    found = profile.load(name, trainshed_home()).model_dump(mode="json", exclude_unset=True)
     if as_json:
         print_json(found)
         return
@@ -83,13 +85,13 @@ def rm(name: Name, as_json: Json = False) -> None:
     """Remove a profile."""
     from trainshed.engines.slurm import profile
 
-    profile.remove(name)
+    profile.remove(name, trainshed_home())
     if as_json:
         print_json([name])
 
 
 def _set(values: dict[str, Any], pair: str) -> None:
-    import yaml
+    from trainshed import yamlfile
 
     key, equals, text = pair.partition("=")
     if not equals or not key:
@@ -102,7 +104,7 @@ def _set(values: dict[str, Any], pair: str) -> None:
     if not text:
         place.pop(name, None)
     elif not dot and group in ("modules", "setup", "sbatch", "srun", "ssh"):
-        place[name] = yaml.safe_load(text) if text.startswith("[") else [text]
+        place[name] = yamlfile.parse(text, key) if text.startswith("[") else [text]
     else:
         # Text stays text (a time of 1:30 is no number of sixties); pydantic reads numbers and yes/no from it.
         place[name] = text

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainshed.cli.groups import command_group
 from trainshed.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from trainshed.plan.ranktables import Finding, RankTable
+    from trainshed.ranktables import Finding, RankTable
 
-app = typer.Typer(no_args_is_help=True, help="Check, convert and make rank tables.")
+app = command_group("Check, convert and make rank tables.")
 
 _MAX_BYTES = 256 * 1024 * 1024
 _SHOWN = 50
@@ -46,8 +47,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Find what is wrong with rank tables and say how to mend it; exit 1 when there is an error."""
-    from trainshed.plan import ranktables
-    from trainshed.plan.ranktables.reach import check_reach
+    from trainshed import ranktables
+    from trainshed.ranktables.reach import check_reach
 
     started = _read_assignments(assignments) if assignments else None
     results: list[tuple[Path, list[Finding]]] = []
@@ -87,7 +88,7 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Write a rank table in another form; ranks stay what they are."""
-    from trainshed.plan import ranktables
+    from trainshed import ranktables
 
     table = ranktables.read(_read(file))
     if table.status != ranktables.COMPLETED:
@@ -112,8 +113,8 @@ def make(
     as_json: JsonOption = False,
 ) -> None:
     """Make a rank table from a list of servers: ranks count server by server, device by device."""
-    from trainshed.plan.ranktables import Device, RankTable, Server
-    from trainshed.plan.ranktables.hosts import read_hostfile, read_hosts_argument
+    from trainshed.ranktables import RankTable, TableDevice, TableServer
+    from trainshed.ranktables.hosts import read_hostfile, read_hosts_argument
 
     if (hosts is None) == (hostfile is None):
         raise UsageError("the servers are missing or given twice", "give either --hosts or --hostfile")
@@ -129,14 +130,14 @@ def make(
                 "lower the number of devices or complete the file",
             )
         ids = sorted(known)[: entry.slots] if known else range(entry.slots)
-        devices = [Device(i, known[i] if known else None, rank + n) for n, i in enumerate(ids)]
+        devices = [TableDevice(i, known[i] if known else None, rank + n) for n, i in enumerate(ids)]
         rank += len(devices)
-        servers.append(Server(entry.host, devices))
+        servers.append(TableServer(entry.host, devices))
     _emit(RankTable.build(servers), to, output, group_name, job_id, as_json)
 
 
 def _addresses(options: list[str], hosts: list[str]) -> dict[str, dict[int, str]]:
-    from trainshed.plan.hccn import parse_hccn_conf
+    from trainshed.devices.hccn import parse_hccn_conf
 
     found = {}
     for option in options:
@@ -152,8 +153,8 @@ def _addresses(options: list[str], hosts: list[str]) -> dict[str, dict[int, str]
 
 
 def _emit(table: RankTable, to: str, output: Path | None, group: str, job: str, as_json: bool) -> None:
-    from trainshed.plan.ranktables import Form, write
-    from trainshed.plan.ranktables.hosts import hosts_of, write_hostfile
+    from trainshed.ranktables import Form, write
+    from trainshed.ranktables.hosts import hosts_of, write_hostfile
 
     if to == "hostfile":
         text = write_hostfile(hosts_of(table))

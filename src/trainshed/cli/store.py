@@ -8,18 +8,25 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="The embedded object store and its users.", no_args_is_help=True)
-user_app = typer.Typer(help="Users of the embedded store: keys, teams and buckets.", no_args_is_help=True)
+from trainshed.cli.groups import command_group
+
+app = command_group("The embedded object store and its users.")
+user_app = command_group("Users of the embedded store: keys, teams and buckets.")
 app.add_typer(user_app, name="user")
+bucket_app = command_group("Buckets of the store that s3:// (or obs://) reaches.")
+app.add_typer(bucket_app, name="bucket")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bucket = Annotated[
+    str, typer.Argument(help="A bucket: its name, s3://NAME or obs://NAME.", show_default=False)
+]
 Name = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
 
 
 @app.command()
 def up(as_json: Json = False) -> None:
     """Start the store, unless it runs."""
-    from trainshed.store import embedded
+    from trainshed.store.seaweed import embedded
 
     endpoint = embedded.ensure_running()
     if as_json:
@@ -31,7 +38,7 @@ def up(as_json: Json = False) -> None:
 @app.command()
 def down(as_json: Json = False) -> None:
     """Stop the store; its data stay."""
-    from trainshed.store import embedded
+    from trainshed.store.seaweed import embedded
 
     stopped = embedded.stop()
     print(json.dumps({"stopped": stopped}) if as_json else "stopped" if stopped else "was not running")
@@ -40,7 +47,7 @@ def down(as_json: Json = False) -> None:
 @app.command()
 def status(as_json: Json = False) -> None:
     """Whether the store runs, where, and how much it holds."""
-    from trainshed.store import embedded
+    from trainshed.store.seaweed import embedded
 
     state = embedded.status()
     if as_json:
@@ -53,10 +60,46 @@ def status(as_json: Json = False) -> None:
     print(
         f"running at {state.url} (pid {state.store_pid}, watched by {state.pid}, {state.restarts} restarts)"
     )
-    print(
-        f"for boto3 with signatures V2: {state.v2_url or 'restart the store, an older Trainshed started it'}"
-    )
     print(f"memory {memory}, data {state.data_bytes / 2**20:.1f} MiB in {state.folder}")
+
+
+@bucket_app.command("add")
+def add_bucket(bucket: Bucket) -> None:
+    """Make a bucket, unless it is there."""
+    from trainshed.store import add_bucket as add
+
+    print("made" if add(bucket) else "was there")
+
+
+@bucket_app.command("list")
+def list_buckets(
+    scheme: Annotated[str, typer.Option(help="s3 or obs: whose settings name the store.")] = "s3",
+    as_json: Json = False,
+) -> None:
+    """All buckets that you may see."""
+    from trainshed.store import list_buckets as found
+
+    names = found(scheme)
+    print(json.dumps(names) if as_json else "\n".join(names))
+
+
+@bucket_app.command("rm")
+def remove_bucket(
+    bucket: Bucket,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Also with all that is in it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a bucket."""
+    from trainshed.store import remove_bucket as remove
+
+    count = remove(bucket, recursive=recursive)
+    print(
+        json.dumps({"objects": count})
+        if as_json
+        else f"removed, with {count} object{'' if count == 1 else 's'} in it"
+    )
 
 
 @user_app.command("add")
@@ -70,7 +113,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add a user (keys are made), or add teams and buckets to one."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     place = embedded.folder()
     identities.ensure(place)
@@ -85,7 +128,7 @@ def team_bucket(
     bucket: Annotated[str, typer.Argument(help="A bucket all its members reach.", show_default=False)],
 ) -> None:
     """Give a team a bucket."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     identities.add_team_bucket(embedded.folder(), team, bucket)
     embedded.reload_identities()
@@ -94,7 +137,7 @@ def team_bucket(
 @user_app.command("show")
 def show(name: Name, as_json: Json = False) -> None:
     """Where a user's keys are, and what they reach."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     _show(identities.get_user(embedded.folder(), name), as_json)
 
@@ -102,7 +145,7 @@ def show(name: Name, as_json: Json = False) -> None:
 @user_app.command("env")
 def env(name: Name) -> None:
     """Print shell lines that let official clients in as this user. They contain the secret key."""
-    from trainshed.store import embedded
+    from trainshed.store.seaweed import embedded
 
     for key, value in embedded.ensure_running().for_user(name).environment().items():
         print(f"export {key}={value}")
@@ -111,7 +154,7 @@ def env(name: Name) -> None:
 @user_app.command("list")
 def list_users(as_json: Json = False) -> None:
     """All users."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     known = identities.load(embedded.folder())
     rows = [
@@ -128,7 +171,7 @@ def list_users(as_json: Json = False) -> None:
 @user_app.command("remove")
 def remove(name: Name) -> None:
     """Remove a user; buckets and data stay."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     identities.remove_user(embedded.folder(), name)
     embedded.reload_identities()
@@ -137,13 +180,13 @@ def remove(name: Name) -> None:
 @user_app.command("export")
 def export() -> None:
     """Print all identities, with secrets, as an external SeaweedFS reads them (`weed s3 -config=FILE`)."""
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     print(identities.load(embedded.folder()).render())
 
 
 def _show(user: object, as_json: bool) -> None:
-    from trainshed.store import embedded, identities
+    from trainshed.store.seaweed import embedded, identities
 
     assert isinstance(user, identities.User)
     place = embedded.folder()

@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainshed.cli.groups import command_group
 from trainshed.cli.output import clock, print_json, print_table
 from trainshed.errors import TrainshedError, UsageError
 
 if TYPE_CHECKING:
-    from trainshed.bench.tester.ledger import Ledger
+    from trainshed.tester.ledger import Ledger
 
-app = typer.Typer(
-    help="The organiser's server: register tests, receive and rank results; send results to it.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = command_group("The organiser's server: register tests, receive and rank results; send results to it.")
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 Folder = Annotated[Path | None, typer.Option("--folder", help="the Tester's folder [$TRAINSHED_HOME/tester]")]
@@ -44,17 +39,17 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Serve until stopped: the protocol for participants and the web pages."""
-    from trainshed.bench.tester.server import HttpServer
-    from trainshed.bench.tester.service import Service
     from trainshed.spec.values import parse_size
+    from trainshed.tester.server import HttpServer
+    from trainshed.tester.service import TesterService
 
     if (certificate is None) != (key is None):
         raise UsageError("--certificate and --key belong together", "give both or none")
     tls = (certificate, key) if certificate and key else None
     try:
-        tester = Service(_folder(folder), parse_size(max_result))
+        tester = TesterService(_folder(folder), parse_size(max_result))
     except ValueError as error:
-        raise UsageError(f"--max-result {max_result!r}: {error}", "write for example 512MiB") from None
+        raise UsageError(f"--max-result {max_result!r}: {error}", "write for example 512MiB") from error
     tell = None if quiet else lambda line: print(line, file=sys.stderr, flush=True)
     server = HttpServer(tester, (host, port), tell, tls)
     tester.start()
@@ -82,8 +77,18 @@ def add(
     scenario: Annotated[str, typer.Option()] = "generic",
     test_object: Annotated[str, typer.Option("--object", help="single or cluster")] = "single",
     participant: Annotated[str, typer.Option(help="shown on the pages")] = "",
-    rules: Annotated[Path | None, typer.Option(help="rules.json that results must have been made by")] = None,
+    workload: Annotated[
+        Path | None,
+        typer.Option(help="folder of the workload: your copy of it counts, whatever a result brings"),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=0, help="fewest runs of a result; 0: as the workload says")] = 0,
+    rules: Annotated[
+        Path | None, typer.Option(help="rules.json that results must have been made by, to the letter")
+    ] = None,
     max_results: Annotated[int, typer.Option(help="how many results the test takes")] = 20,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="take results too that were made without this Tester as witness")
+    ] = False,
     token_file: Annotated[
         Path | None, typer.Option(help="write the token here instead of showing it")
     ] = None,
@@ -91,9 +96,23 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Register a test and print its token, which is shown only now."""
-    from trainshed.bench.tester.model import Test
+    from trainshed.tester.model import Test
 
-    test_ = Test(test, mode, model, division, scenario, test_object, participant, _rules(rules), max_results)
+    if (rules is None) == (workload is None):
+        raise UsageError("a test has a workload or rules", "give --workload FOLDER or --rules FILE")
+    test_ = Test(
+        test,
+        mode,
+        model,
+        division,
+        scenario,
+        test_object,
+        participant,
+        _rules(rules),
+        max_results,
+        workload=_workload(workload, runs),
+        attested=not offline,
+    )
     _give_token(test, lambda: _ledger(folder).add_test(test_), token_file, as_json)
 
 
@@ -154,7 +173,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Print results or the ranking as CSV or JSON."""
-    from trainshed.bench.tester import export as maker
+    from trainshed.tester import export as maker
 
     makers = {"results.csv": maker.results_csv, "results.json": maker.results_json,
               "ranking.csv": maker.ranking_csv, "ranking.json": maker.ranking_json}  # fmt: skip
@@ -170,7 +189,7 @@ def token(test: TestId, as_json: Json = False) -> None:
     """Keep a test's token on this machine: it is read from standard input."""
     from getpass import getpass
 
-    from trainshed.bench.tester.spool import save_token
+    from trainshed.tester.spool import save_token
 
     text = getpass(f"token of {test}: ") if sys.stdin.isatty() else sys.stdin.readline(300)
     path = save_token(test, text.strip())
@@ -182,7 +201,7 @@ def token(test: TestId, as_json: Json = False) -> None:
 
 @app.command()
 def send(
-    result: Annotated[Path, typer.Argument(help="a finished result folder")],
+    result: Annotated[str, typer.Argument(help="a finished result: its folder, or its id in bench history")],
     to: Annotated[str, typer.Option(help="http(s)://HOST:PORT of the Tester")],
     test: Annotated[str, typer.Option(help="id of the test")],
     token_file: Annotated[Path | None, typer.Option(help="file with the token")] = None,
@@ -192,11 +211,15 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Send a result; it is kept and can be sent again until the Tester has acknowledged it."""
-    from trainshed.bench.tester.deliver import verdict_of
-    from trainshed.bench.tester.spool import Spool
+    from trainshed.api import Client
+    from trainshed.bench.run import runner
+    from trainshed.tester.deliver import verdict_of
+    from trainshed.tester.spool import Spool
 
     spool = Spool()
-    entry = spool.keep(result, to, test, str(token_file or ""), str(authority or ""))
+    entry = spool.keep(
+        runner.find_folder(Client(), result), to, test, str(token_file or ""), str(authority or "")
+    )
     receipt = spool.send(entry, _seconds(wait), None if as_json else _say)
     state = verdict_of(entry, 120.0) if verdict else {"state": "received", "receipt": receipt}
     _show_verdict(state, entry.upload, as_json)
@@ -207,7 +230,7 @@ def resend(
     wait: Annotated[str, typer.Option(help="how long to try for each")] = "1m", as_json: Json = False
 ) -> None:
     """Send everything that waits in the spool."""
-    from trainshed.bench.tester.spool import Spool
+    from trainshed.tester.spool import Spool
 
     spool = Spool()
     outcome: list[dict[str, Any]] = []
@@ -231,7 +254,7 @@ def resend(
 @app.command()
 def spool(as_json: Json = False) -> None:
     """List results that wait to be sent."""
-    from trainshed.bench.tester.spool import Spool
+    from trainshed.tester.spool import Spool
 
     found = Spool()
     rows = [
@@ -246,13 +269,13 @@ def spool(as_json: Json = False) -> None:
 
 
 def _folder(folder: Path | None) -> Path:
-    from trainshed.runs.directory import home
+    from trainshed.home import trainshed_home
 
-    return (folder or home() / "tester").resolve()
+    return (folder or trainshed_home() / "tester").resolve()
 
 
 def _ledger(folder: Path | None) -> Ledger:
-    from trainshed.bench.tester.ledger import Ledger
+    from trainshed.tester.ledger import Ledger
 
     return Ledger(_folder(folder) / "tester.sqlite")
 
@@ -262,13 +285,27 @@ def _rules(path: Path | None) -> str:
         return ""
     from pydantic import ValidationError
 
-    from trainshed.bench.rules import Rules
+    from trainshed.bench.judge.rules import Rules
+    from trainshed.spec.mistakes import summary_of
 
     try:
         return Rules.model_validate_json(path.read_text("utf-8")).model_dump_json()
     except (OSError, ValidationError) as error:
-        text = str(error).splitlines()[0]
-        raise UsageError(f"--rules {path}: {text}", "give the rules.json of a result folder") from None
+        text = summary_of(error, Rules) if isinstance(error, ValidationError) else error.strerror
+        raise UsageError(f"--rules {path}: {text}", "give the rules.json of a result folder") from error
+
+
+def _workload(path: Path | None, runs: int) -> str:
+    """The organiser's copy of a workload, with its own number of runs."""
+    if path is None:
+        return ""
+    from trainshed.bench.run.workload import load
+
+    copy = load(path)
+    if runs:
+        scales = {name: scale.model_copy(update={"runs": runs}) for name, scale in copy.scales.items()}
+        copy = copy.model_copy(update={"scales": scales})
+    return copy.model_dump_json()
 
 
 def _give_token(test: str, make: Callable[[], str], path: Path | None, as_json: bool) -> None:
@@ -297,7 +334,7 @@ def _private(path: Path | None) -> Iterator[int | None]:
         if path.is_file():
             os.fchmod(handle, 0o600)
     except OSError as error:
-        raise UsageError(f"--token-file {path}: {error.strerror}", "choose a file you can write") from None
+        raise UsageError(f"--token-file {path}: {error.strerror}", "choose a file you can write") from error
     try:
         yield handle
         if path.is_file():
@@ -316,7 +353,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"--wait {text!r}: {error}") from None
+        raise UsageError(f"--wait {text!r}: {error}") from error
 
 
 def _say(line: str) -> None:
@@ -324,7 +361,9 @@ def _say(line: str) -> None:
 
 
 def _score(summary: dict[str, Any]) -> str:
-    return "" if summary.get("score") is None else f"{summary['score']:.2f} {summary.get('unit', '')}"
+    from trainshed.bench.report.text import figure
+
+    return "" if summary.get("score") is None else f"{figure(summary['score'])} {summary.get('unit', '')}"
 
 
 def _show_verdict(state: dict[str, Any], upload: str, as_json: bool) -> None:
@@ -335,5 +374,5 @@ def _show_verdict(state: dict[str, Any], upload: str, as_json: bool) -> None:
         print(f"{state['state']}: result {upload[:12]} is at the Tester")
         for item in findings:
             print(f"  {item['code']}: {item['message']}")
-    if state["state"] == "failed":
+    if state["state"] in ("failed", "unstable"):
         raise typer.Exit(1)

@@ -11,10 +11,10 @@ from trainshed.contracts import _tables
 from trainshed.contracts.base import Contract, choice
 from trainshed.errors import UsageError
 from trainshed.plan.model import FilePlan
-from trainshed.plan.ranktables import Form, write
-from trainshed.plan.ranktables.pods import FILE_NAME
 from trainshed.plan.topology import Node, World
 from trainshed.plan.view import View
+from trainshed.ranktables import Form, write
+from trainshed.ranktables.pods import FILE_NAME
 from trainshed.spec.kinds import DeviceKind, Mode
 
 CONFIG = "/user/config"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Address
 
-from trainshed.plan.ranktables import Device, RankTable, Server
 from trainshed.plan.topology import Node, World
 from trainshed.plan.view import View
+from trainshed.ranktables import RankTable, TableDevice, TableServer
 
 _MADE_UP = int(IPv4Address("240.0.0.1"))
 NOTE = "EMULATED: device addresses in rank tables are made up (240.0.0.0/4)"
@@ -21,10 +21,10 @@ def table(view: View, world: World, pod: Callable[[Node], str] | None = None) ->
     """The devices of a world, with their ranks in it."""
     return RankTable.build(
         [
-            Server(
+            TableServer(
                 node.address,
                 [
-                    Device(device.index, address(view, node, local), world.rank(node, local))
+                    TableDevice(device.index, address(view, node, local), world.rank(node, local))
                     for local, device in enumerate(node.devices)
                 ],
                 pod(node) if pod else None,

@@ -2,27 +2,35 @@
 
 Each worker is told its own and every peer's addresses, ports and NPU
 addresses. Rank tables and host files lie in the home, below names of the job,
-and in /job. The home is the node's own, so two jobs of one user never meet.
+and in /job. The home is the user's: all nodes of all jobs share it, and it is
+kept. What belongs to one job in it (keys, tables, host file) is its nodes' own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainshed.contracts import _tables
-from trainshed.contracts.base import Contract
+from trainshed.contracts.base import Contract, choice
 from trainshed.plan.model import Env, FilePlan
-from trainshed.plan.ranktables import Form, write
-from trainshed.plan.ranktables.hosts import HostSlots, write_hostfile
 from trainshed.plan.topology import Node, Port, World
 from trainshed.plan.view import Layout, View
+from trainshed.ranktables import Form, write
+from trainshed.ranktables.hosts import HostSlots, write_hostfile
 from trainshed.spec.kinds import DeviceKind, Mode
 
 _DEVICE_TYPES = {DeviceKind.ASCEND: "huawei_npu_arm64", DeviceKind.NVIDIA: "Nvidia", DeviceKind.CPU: "cpu"}
 
 
+_FAST_HOSTS = "/job/ib_config"
+"""Jobs of one user that run at the same time have hosts of their own: home only leads there."""
+
+
 class Apulis(Contract):
     promises_ssh = True
+    options: Mapping[str, str] = {
+        "home": "kept (for the user, shared by all jobs; the default) or private (to the run)"
+    }
 
     def layout(self, view: View) -> Layout:
         home = _home(view)
@@ -32,8 +40,10 @@ class Apulis(Contract):
             work="/job/code",
             inputs={c.name: f"/data/{c.name}" for c in view.job.inputs},
             outputs={c.name: f"/job/outputs/{c.name}" for c in view.job.outputs},
-            private=("/job", "/data", "/work"),
+            private=("/job", "/data", "/work", f"{home}/.ssh", f"{home}/.npu"),
             folders=(f"{home}/tensorboard/{view.run}/logs",),
+            kept_home=choice(view, "home", ("kept", "private")) == "kept",
+            links={f"{home}/ib_config": _FAST_HOSTS},
         )
 
     def names(self, view: View, node: Node) -> Sequence[str]:
@@ -120,7 +130,7 @@ def _files(view: View, world: World) -> tuple[FilePlan, ...]:
     slots = [(_names(node), len(node.devices)) for node in world.nodes]
     files = (
         FilePlan("/job/hostfile", write_hostfile(HostSlots(name, n) for (name, _), n in slots)),
-        FilePlan(f"{_home(view)}/ib_config", write_hostfile(HostSlots(fast, n) for (_, fast), n in slots)),
+        FilePlan(_FAST_HOSTS, write_hostfile(HostSlots(fast, n) for (_, fast), n in slots)),
     )
     if view.topology.kind is not DeviceKind.ASCEND:
         return files

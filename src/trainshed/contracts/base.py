@@ -18,7 +18,7 @@ class Contract:
     """
 
     site: tuple[str, ...] = ()
-    """Folders below contracts/site whose modules the script can import."""
+    """Folders below payload whose modules the script can import."""
     options: Mapping[str, str] = {}
     """The switches a job may set for this contract, each with what it may be."""
 

@@ -79,10 +79,12 @@ class ModelArtsV1(ModelArts):
         env = {
             "DLS_TASK_INDEX": str(node.index),
             "DLS_TASK_NUMBER": str(len(world.nodes)),
+            "BATCH_TASK_INDEX": str(node.index),
+            "VC_TASK_INDEX": str(node.index),
             "BATCH_TASK_CURRENT_HOST_IP": node.address,
             "BATCH_TASK_CURRENT_INSTANCE": self.pod(view, node),
             "BATCH_CURRENT_HOST": node.address,
-            "BATCH_CURRENT_PORT": str(_port(world)),
+            "BATCH_CURRENT_PORT": str(_port(view, world, node)),
         }
         if view.job.mode is Mode.SINGLE_SERVER:
             env |= _peers(view, world)
@@ -136,16 +138,25 @@ def _place(channels: Sequence[Channel], name: str) -> str:
 
 
 def _peers(view: View, world: World) -> dict[str, str]:
-    bare = choice(view, "batch_hosts", ("port", "bare")) == "bare"
-    return {
-        f"BATCH_CUSTOM{i}_HOSTS": node.address if bare else f"{node.address}:{_port(world)}"
-        for i, node in enumerate(world.nodes)
-    }
+    def peer(node: Node) -> str:
+        return node.address if _bare(view) else f"{node.address}:{_port(view, world, node)}"
+
+    peers = {f"BATCH_CUSTOM{i}_HOSTS": peer(node) for i, node in enumerate(world.nodes)}
+    # The platform's documentation names a single node by its job; public scripts read either name.
+    alone = {f"BATCH_{view.job.name}.0_HOSTS": peer(world.master)} if len(world.nodes) == 1 else {}
+    return peers | alone
 
 
-def _port(world: World) -> int:
-    """One number for all nodes, as scripts expect that count each node's ports from their own."""
-    return world.master.port(Port.RANKS)
+def _bare(view: View) -> bool:
+    return choice(view, "batch_hosts", ("port", "bare")) == "bare"
+
+
+def _port(view: View, world: World, node: Node) -> int:
+    """The node's own port, so that servers that bind all interfaces of one machine do not collide.
+
+    In the bare form it is one number for all nodes: such scripts count every node's ports from their own.
+    """
+    return (world.master if _bare(view) else node).port(Port.RANKS)
 
 
 def _text(value: object) -> str:

@@ -90,6 +90,8 @@ class ModelArtsV2(ModelArts):
             "MA_CURRENT_HOST_IP": node.address,
             "MA_CURRENT_INSTANCE_NAME": self.pod(view, node),
             "VC_TASK_INDEX": str(node.index),
+            "VK_TASK_INDEX": str(node.index),
+            "MA_TASK_INDEX": str(node.index),
             "MA_INPUTS": json.dumps({"inputs": inputs}, ensure_ascii=False),
             "MA_OUTPUTS": json.dumps({"outputs": outputs}, ensure_ascii=False),
         }

@@ -1,18 +1,42 @@
-"""What an engine may say: where nodes come from. It knows no framework and no platform contract."""
+"""What an engine does: where nodes come from. It knows no framework and no platform contract.
+
+`submit` is `prepare` + `launch`, once, in `trainshed.api`: what a dry run prints
+is just what would be launched.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from trainshed.errors import TrainshedError
+from trainshed.agent.masking import SHORTEST
+from trainshed.errors import UsageError
 from trainshed.plan.model import Plan
 from trainshed.runs.directory import RunDirectory
+from trainshed.runs.summary import EngineStatus
 from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind
+
+DEFAULT_PRIORITY = 100
+
+
+@dataclass(frozen=True)
+class Context:
+    """For whom a run is started and where: nothing of it is read from the process."""
+
+    home: Path
+    user: str
+    team: str = "default"
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables of whoever submits: secrets by reference, the object store, the search path."""
+
+    @property
+    def search_path(self) -> str:
+        return self.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True)
@@ -20,11 +44,19 @@ class Request:
     """A job as handed to an engine, with what only this submission decides."""
 
     job: JobSpec
+    context: Context
     emulate: bool = False
     attached: bool = False
     """Whether the run ends with the process that submitted it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Settings of the engine itself (partition, isolation, …), as text."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
+    """How many runs of the job are wanted."""
+    secrets: Mapping[str, str] | None = None
+    """Values of the job's secrets, if they were resolved elsewhere."""
+    settings: Mapping[str, Any] | None = None
+    """The engine's own settings as another machine decided them; they take the place of options."""
 
     @property
     def emulated(self) -> bool:
@@ -32,21 +64,25 @@ class Request:
         return self.emulate and self.job.resources.kind is not DeviceKind.CPU
 
 
-@dataclass(frozen=True)
-class Preview:
-    """A dry run: the plan, and the engine's own request (a batch script, a manifest) if it makes one."""
+@dataclass
+class Prepared:
+    """What `launch` will carry out. Closing it frees what was reserved for it."""
 
+    request: Request
     plan: Plan
-    request: str = ""
+    text: str = ""
+    """The engine's own request (a batch script, a manifest), if it makes one."""
+    is_final: bool = True
+    """Whether the plan holds as it is; an engine with a queue plans again once it has nodes."""
+    isolation: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the engine will need to know of the run later; recorded with it."""
+    private: Any = None
+    """The engine's own."""
+    release: Callable[[], None] = lambda: None
 
-
-@dataclass(frozen=True)
-class Status:
-    """An engine's word on a run: `alive` None means that the run's own locks tell."""
-
-    alive: bool | None = None
-    waiting: str = ""
-    """Why it waits for nodes, in plain words, with an estimate where there is one."""
+    def close(self) -> None:
+        self.release()
 
 
 @dataclass(frozen=True)
@@ -57,101 +93,98 @@ class Check:
     good: bool
     found: str
     remedy: str = ""
+    required: bool = False
+    """Whether the engine cannot work at all without it."""
 
 
 class Engine(ABC):
     """Five things every engine does."""
 
     name: str
+    at_once: int = 1
+    """How many launches may be under way side by side."""
+
+    def count(self, request: Request) -> int:
+        """How many runs a request makes; an engine may have an option for it."""
+        return request.count
 
     @abstractmethod
-    def preview(self, request: Request) -> Preview:
-        """What submit would do, without doing any of it."""
+    def prepare(self, request: Request, runs: Sequence[RunDirectory]) -> Prepared:
+        """What will happen, or a refusal; starts nothing and writes nothing. The runs need not exist."""
 
     @abstractmethod
-    def submit(self, request: Request) -> RunDirectory:
-        """Start the run, or refuse it and leave nothing behind."""
+    def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
+        """Carry it out: each run has its job and first event.
 
-    def submit_many(self, request: Request, count: int) -> list[RunDirectory]:
-        """`count` runs of the same job; an engine that has a better way than one by one uses it."""
-        return [self.submit(request) for _ in range(count)]
-
-    def submit_each(self, requests: Sequence[Request]) -> Iterator[RunDirectory]:
-        """Start several jobs; the first that is refused ends it, by name, after those that were not."""
-        for request in requests:
-            with naming(request):
-                yield self.submit(request)
+        `locks` hold each run's `alive.lock` until this returns; a process that inherits one holds it on.
+        """
 
     @abstractmethod
-    def status(self, run: RunDirectory) -> Status:
-        """What the engine knows of the run now."""
+    def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
+        """The status of runs that have not ended, by id, in as few questions as possible. Never writes."""
 
     @abstractmethod
-    def stop(self, run: RunDirectory, reason: str) -> None:
-        """Ask for the run's end; it stops within its grace."""
+    def stop(self, run: RunDirectory, kill: bool) -> None:
+        """Carry a stop that was requested to the run; `kill` when an earlier one did not end it."""
 
     @abstractmethod
-    def describe(self) -> list[Check]:
-        """What this engine has here, and what it lacks."""
+    def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
+        """What this engine has here, and what it lacks; `settings` as in a Request."""
 
     def forget(self, run: RunDirectory) -> None:
         """Remove what the engine keeps of an ended run outside its directory; by default nothing is."""
         return
 
 
-@contextmanager
-def naming(request: Request) -> Iterator[None]:
-    """Errors say which of several jobs they are about."""
-    try:
-        yield
-    except TrainshedError as error:
-        error.message = f"job {request.job.name}: {error.message}"
-        raise
-
-
-def resolve_secrets(job: JobSpec) -> dict[str, str]:
+def resolve_secrets(request: Request) -> dict[str, str]:
     """The values of a job's secrets, from where they are kept; errors never show one."""
-    import os
-    from pathlib import Path
-
-    from trainshed.errors import UsageError
-
+    if request.secrets is not None:
+        return dict(request.secrets)
+    environ = request.context.environ
     values: dict[str, str] = {}
-    for name, reference in job.secrets.items():
+    for name, reference in request.job.secrets.items():
         if reference.env is not None:
-            if reference.env not in os.environ:
+            if reference.env not in environ:
                 raise UsageError(
                     f"secrets.{name}: variable {reference.env} is not set", "set it and try again"
                 )
-            values[name] = os.environ[reference.env]
-        else:
-            path = Path(reference.file or "")
-            try:
-                values[name] = path.expanduser().read_text(encoding="utf-8").rstrip("\n")
-            except OSError as error:
-                raise UsageError(
-                    f"secrets.{name}: cannot read {path}: {error.strerror}", "mend the path"
-                ) from None
-            except UnicodeDecodeError:
-                raise UsageError(
-                    f"secrets.{name}: {path} is no UTF-8 text", "a secret becomes a variable: encode it"
-                ) from None
-            except (RuntimeError, ValueError) as error:
-                raise UsageError(
-                    f"secrets.{name}: {str(path)!r} is no path: {error}", "write the whole path"
-                ) from None
+            values[name] = environ[reference.env]
+            continue
+        path = Path(reference.file or "")
+        try:
+            values[name] = path.expanduser().read_text(encoding="utf-8").rstrip("\n")
+        except OSError as error:
+            raise UsageError(
+                f"secrets.{name}: cannot read {path}: {error.strerror}", "fix the path"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"secrets.{name}: {path} is not UTF-8 text", "a secret becomes a variable: encode it"
+            ) from error
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"secrets.{name}: invalid path {str(path)!r}: {error}", "write the whole path"
+            ) from error
+    for name, value in values.items():
+        if len(value) < SHORTEST:
+            raise UsageError(
+                f"secrets.{name} has {len(value)} characters, and fewer than {SHORTEST} cannot be kept from logs",
+                "give it a longer value, or write it into env if everybody may see it",
+            )
+        if "\0" in value:
+            raise UsageError(
+                f"secrets.{name} holds a NUL, which no variable can", "encode it, for example in Base64"
+            )
     return values
 
 
-def store_access(job: JobSpec, also: str = "") -> tuple[dict[str, str], dict[str, str]]:
+def store_access(request: Request, also: str = "") -> tuple[dict[str, str], dict[str, str]]:
     """Variables that lead a job to the object store its URLs name, and the keys, which are secrets.
 
     Nothing for a job that names no such URL (nor `also`, one that its engine needs). An embedded store is
     started if it is the one meant.
     """
-    import re
-
-    text = job.model_dump_json(
+    text = request.job.model_dump_json(
         include={"code", "command", "parameters", "inputs", "outputs", "log_url", "env"}
     )
     found = re.search(r"\b(obs|s3)://", f"{also} {text}")
@@ -159,19 +192,18 @@ def store_access(job: JobSpec, also: str = "") -> tuple[dict[str, str], dict[str
         return {}, {}
     from trainshed.store import resolve
 
-    every = resolve(found[1]).environment()
+    context = request.context
+    every = resolve(found[1], environ=context.environ, home=context.home).environment()
     keys = {
         name: value for name, value in every.items() if name.endswith(("_KEY_ID", "_ACCESS_KEY", "_TOKEN"))
     }
     return {name: value for name, value in every.items() if name not in keys}, keys
 
 
-def as_options(pairs: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
+def check_options(options: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
     """Engine options checked against their names; a misspelt one lists all that exist."""
-    from trainshed.errors import UsageError
-
-    for key in pairs:
+    for key in options:
         if key not in allowed:
             listing = "; ".join(f"{name}: {text}" for name, text in allowed.items()) or "this engine has none"
             raise UsageError(f"option {key!r} is not known to this engine", listing)
-    return {key: str(value) for key, value in pairs.items()}
+    return {key: str(value) for key, value in options.items()}

@@ -7,7 +7,7 @@ removes environments; it knows nothing of jobs, launchers or nodes.
 
 from __future__ import annotations
 
-from trainshed.environments.build import create
+from trainshed.environments.build import add, create
 from trainshed.environments.catalog import (
     Environment,
     Listing,
@@ -16,14 +16,15 @@ from trainshed.environments.catalog import (
     remove,
     resolve,
 )
-from trainshed.environments.progress import Progress, ProgressCallback
+from trainshed.environments.progress import BuildProgress, ProgressCallback
 from trainshed.environments.recipes import framework_names
 
 __all__ = [
+    "BuildProgress",
     "Environment",
     "Listing",
-    "Progress",
     "ProgressCallback",
+    "add",
     "create",
     "environments_directory",
     "framework_names",

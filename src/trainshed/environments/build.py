@@ -2,7 +2,9 @@
 
 A virtual environment cannot be moved, so it is made in place under a lock and
 counts as made only once its marker is written. Whatever is found without a
-marker was left by a maker that died, and is made anew.
+marker was left by a maker that died, and is made anew. One that is up to date
+only gets what it lacks; one made from another recipe is made anew, with all
+that was added to it.
 """
 
 from __future__ import annotations
@@ -11,33 +13,48 @@ import json
 import shutil
 import time
 import venv
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainshed import files
 from trainshed.environments import catalog, source, wheelhouse
 from trainshed.environments.commands import Maker, folder_megabytes, pip
 from trainshed.environments.locks import held
-from trainshed.environments.progress import Progress, ProgressCallback, silent
-from trainshed.environments.recipes import Recipe, recipe_for
-from trainshed.errors import RefusedError, TrainshedError
+from trainshed.environments.progress import BuildProgress, ProgressCallback, silent
+from trainshed.environments.recipes import FULL_CHECK, Recipe, recipe_for
+from trainshed.errors import RefusedError, TrainshedError, UsageError
+
+_FULL_MEGABYTES = 900
 
 
-def create(name: str, progress: ProgressCallback = silent, *, force: bool = False) -> catalog.Environment:
-    """Makes the environment unless it is there and up to date; two makers wait for one another."""
+def create(
+    name: str,
+    progress: ProgressCallback = silent,
+    *,
+    force: bool = False,
+    full: bool = False,
+    packages: Sequence[str] = (),
+) -> catalog.Environment:
+    """Makes the environment unless it is there and up to date; two makers wait for one another.
+
+    `full` and `packages` say what it should hold beside its recipe, and add to what it holds.
+    """
     recipe = recipe_for(name)
+    for package in packages:
+        if not package.strip() or package.startswith("-"):
+            raise UsageError(f"invalid package: {package!r}", "name packages as pip does: timm, timm==1.0.9")
     started = time.monotonic()
 
     def waiting(holder: str, waited: float) -> None:
-        progress(Progress(name, "wait", f"for process {holder}", waited))
+        progress(BuildProgress(name, "wait", f"for process {holder}", waited))
 
     prefix = catalog.environments_directory() / name
     try:
         with held(catalog.lock_path(name), catalog.LOCK_SECONDS, waiting) as lock:
-            if force or not _is_current(recipe, prefix):
-                log = wheelhouse.wheelhouse() / "logs" / f"{name}.log"
-                log.unlink(missing_ok=True)
-                _make(recipe, prefix, Maker(name, lock, log, progress, started))
+            maker = Maker(name, lock, wheelhouse.wheelhouse() / "logs" / f"{name}.log", progress, started)
+            _bring_about(recipe, prefix, maker, force, full, packages)
     except OSError as error:  # a folder that cannot be written, a full disk, a folder deleted meanwhile
         raise TrainshedError(
             f"environment '{name}' could not be made: {error}",
@@ -47,51 +64,105 @@ def create(name: str, progress: ProgressCallback = silent, *, force: bool = Fals
     return catalog.resolve(name)
 
 
-def _is_current(recipe: Recipe, prefix: Path) -> bool:
+def add(name: str, packages: Sequence[str], progress: ProgressCallback = silent) -> catalog.Environment:
+    """Installs packages into an environment that is there; what it holds already keeps its version."""
+    catalog.resolve(name)
+    return create(name, progress, packages=packages)
+
+
+def _bring_about(
+    recipe: Recipe, prefix: Path, maker: Maker, force: bool, full: bool, packages: Sequence[str]
+) -> None:
     marker = catalog.read_marker(prefix)
-    return marker is not None and marker.digest == recipe.digest() and (prefix / "bin" / "python").exists()
-
-
-def _make(recipe: Recipe, prefix: Path, maker: Maker) -> None:
-    _require_room(recipe, prefix)
-    if recipe.build and not source.has_wheel(recipe.build):
-        source.require_tools(recipe.build)
-    wheels = wheelhouse.wheels_for(recipe, maker)
-    catalog.discard(prefix)
-    venv.create(prefix, with_pip=False, symlinks=True)
-    _install(wheels, prefix, maker)
-    if recipe.build:
-        _install([source.built_wheel(recipe.build, prefix, maker)], prefix, maker)
-    _prune(recipe, prefix)
-    python = str(prefix / "bin" / "python")
-    # From the root folder: a module lying in the user's folder must not pass for the framework.
-    maker.run("check", [python, "-c", recipe.check], detail=lambda _: recipe.framework, cwd=Path("/"))
-    marker = catalog.Marker(
-        digest=recipe.digest(),
-        seconds=round(time.monotonic() - maker.started, 1),
-        megabytes=round(folder_megabytes(prefix), 1),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    _write_marker(prefix, marker)
+    added = tuple(dict.fromkeys((*(marker.added if marker else ()), *packages)))
+    full = full or (marker is not None and marker.full)
+    current = marker is not None and not force and _is_current(recipe, marker, prefix)
+    if current and marker and (full, added) == (marker.full, marker.added):
+        return
+    maker.log.unlink(missing_ok=True)
+    if marker is None or not current:
+        _require_room(recipe, prefix, full)
+        marker = _make(recipe, prefix, maker)
+    if full and not marker.full:
+        _install(wheelhouse.full_bundle(recipe), prefix, maker)
+        _check(FULL_CHECK, "full", prefix, maker)
+        marker = _mark(prefix, replace(marker, full=True))
+    if missing := [package for package in added if package not in marker.added]:
+        _add(missing, prefix, maker)
+        marker = _mark(prefix, replace(marker, added=added))
     maker.tell("ready", str(prefix), marker.megabytes)
 
 
-def _install(wheels: list[Path], prefix: Path, maker: Maker) -> None:
+def _is_current(recipe: Recipe, marker: catalog.Marker, prefix: Path) -> bool:
+    return marker.digest == recipe.digest() and (prefix / "bin" / "python").exists()
+
+
+def _make(recipe: Recipe, prefix: Path, maker: Maker) -> catalog.Marker:
+    if recipe.build and not source.has_wheel(recipe.build):
+        source.require_tools(recipe.build)
+    bundle = wheelhouse.base_bundle(recipe)
+    wheelhouse.fetch(bundle, maker)
+    catalog.discard(prefix)
+    venv.create(prefix, with_pip=False, symlinks=True)
+    _install(bundle, prefix, maker)
+    if recipe.build:
+        wheel = source.built_wheel(recipe.build, prefix, maker)
+        _pip_install([str(wheel)], "1 package", prefix, maker)
+    _prune(recipe, prefix)
+    _check(recipe.check, recipe.framework or recipe.name, prefix, maker)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    marker = catalog.Marker(recipe.digest(), round(time.monotonic() - maker.started, 1), 0, created)
+    return _mark(prefix, marker)
+
+
+def _install(bundle: wheelhouse.Bundle, prefix: Path, maker: Maker) -> None:
+    """What the bundle lists, after each wheel's hash was compared with its lock."""
+    bundle, wheels = wheelhouse.fetch(bundle, maker)
+    words = [f"--find-links={wheelhouse.wheelhouse()}", "--require-hashes", f"-r{bundle.requirements}"]
+    _pip_install(words, f"{len(bundle.packages)} packages", prefix, maker)
+    if more := wheelhouse.unlocked(bundle, wheels):
+        _pip_install(list(map(str, more)), f"{len(more)} packages", prefix, maker)
+
+
+def _pip_install(words: Sequence[str], what: str, prefix: Path, maker: Maker) -> None:
     """Modules are compiled by the check, which imports the ones that get used: far fewer."""
+    fixed = ("--no-index", "--no-deps", "--no-compile", "--no-warn-script-location")
     maker.run(
         "install",
-        pip(
-            "install",
-            "--no-index",
-            "--no-deps",
-            "--no-compile",
-            "--no-warn-script-location",
-            *map(str, wheels),
-            prefix=prefix,
-        ),
-        detail=lambda _: f"{len(wheels)} packages",
+        pip("install", *fixed, *words, prefix=prefix),
+        detail=lambda _: what,
         measure=lambda: folder_megabytes(prefix),
     )
+
+
+def _add(packages: Sequence[str], prefix: Path, maker: Maker) -> None:
+    """From the registry, with all that is installed held where it is."""
+    held_versions = wheelhouse.staging(f"{maker.name}-add") / "installed.txt"
+    versions = catalog.installed_versions(prefix)
+    held_versions.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
+    try:
+        maker.run(
+            "add",
+            pip(
+                "install",
+                "--no-warn-script-location",
+                "--progress-bar=off",
+                f"--find-links={wheelhouse.wheelhouse()}",
+                f"--constraint={held_versions}",
+                *packages,
+                prefix=prefix,
+            ),
+            detail=lambda _: " ".join(packages),
+            measure=lambda: folder_megabytes(prefix),
+        )
+    finally:
+        shutil.rmtree(held_versions.parent, ignore_errors=True)
+
+
+def _check(code: str, what: str, prefix: Path, maker: Maker) -> None:
+    # From the root folder: a module lying in the user's folder must not pass for the framework.
+    python = str(prefix / "bin" / "python")
+    maker.run("check", [python, "-c", code], detail=lambda _: what, cwd=Path("/"))
 
 
 def _prune(recipe: Recipe, prefix: Path) -> None:
@@ -104,18 +175,19 @@ def _prune(recipe: Recipe, prefix: Path) -> None:
                 path.unlink()
 
 
-def _require_room(recipe: Recipe, prefix: Path) -> None:
+def _require_room(recipe: Recipe, prefix: Path, full: bool) -> None:
     prefix.parent.mkdir(parents=True, exist_ok=True)
+    needed = recipe.megabytes + (_FULL_MEGABYTES if full else 0)
     free = shutil.disk_usage(prefix.parent).free / 1e6
-    if free < recipe.megabytes:
+    if free < needed:
         raise RefusedError(
-            f"environment '{recipe.name}' needs about {recipe.megabytes} MB in {prefix.parent}; "
-            f"{free:.0f} MB are free",
+            f"environment '{recipe.name}' needs about {needed} MB in {prefix.parent}; {free:.0f} MB are free",
             "free some room, or set TRAINSHED_ENVS to a folder on a larger disk",
         )
 
 
-def _write_marker(prefix: Path, marker: catalog.Marker) -> None:
-    pending = prefix / f"{catalog.MARKER}.new"
-    pending.write_text(json.dumps(asdict(marker), indent=1) + "\n", encoding="utf-8")
-    pending.replace(prefix / catalog.MARKER)
+def _mark(prefix: Path, marker: catalog.Marker) -> catalog.Marker:
+    """From now on the environment counts as made, with what the marker says."""
+    marker = replace(marker, megabytes=round(folder_megabytes(prefix), 1))
+    files.write_atomic(prefix / catalog.MARKER, json.dumps(asdict(marker), indent=1) + "\n")
+    return marker

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainshed.environments.lockfile import normal_name
 from trainshed.environments.locks import held
 from trainshed.environments.recipes import framework_names, recipe_for
-from trainshed.errors import NotFoundError
+from trainshed.errors import MissingEnvironmentError, NotFoundError
+from trainshed.home import trainshed_home
 
 MARKER = ".trainshed-env.json"
 LOCK_SECONDS = 3600.0
@@ -43,6 +44,8 @@ class Environment:
     """Empty where no known framework is installed."""
     versions: Mapping[str, str]
     """Every installed package and its version."""
+    full: bool = False
+    added: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Marker:
     seconds: float
     megabytes: float
     created: str
+    full: bool = False
+    """Whether the packages of the profile `full` are in it."""
+    added: tuple[str, ...] = ()
+    """What users asked for beside the recipe; it is added again when the environment is made anew."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +71,35 @@ class Listing:
     prefix: Path
     megabytes: float | None
     seconds: float | None
+    full: bool = False
+    added: tuple[str, ...] = ()
 
 
-def environments_directory() -> Path:
-    """$TRAINSHED_ENVS, else `envs` in $TRAINSHED_HOME, else in ~/.trainshed."""
-    if chosen := os.environ.get("TRAINSHED_ENVS"):
+def environments_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """$TRAINSHED_ENVS, else `envs` in $TRAINSHED_HOME, else in ~/.trainshed; by default of this process."""
+    if chosen := (os.environ if environ is None else environ).get("TRAINSHED_ENVS"):
         return Path(chosen).expanduser().absolute()
-    home = Path(os.environ.get("TRAINSHED_HOME") or "~/.trainshed")
-    return home.expanduser().absolute() / "envs"
+    return trainshed_home(environ) / "envs"
 
 
-def resolve(name_or_path: str) -> Environment:
+def resolve(name_or_path: str, environ: Mapping[str, str] | None = None) -> Environment:
     """The environment of this name, or the virtual environment at this path."""
     if _is_path(name_or_path):
         return _at_path(name_or_path)
     recipe = recipe_for(name_or_path)
-    prefix = environments_directory() / recipe.name
-    if read_marker(prefix) is None or not _python(prefix).exists():
+    prefix = environments_directory(environ) / recipe.name
+    marker = read_marker(prefix)
+    if marker is None or not _python(prefix).exists():
         state = "is not whole" if prefix.exists() else "has not been made"
-        raise NotFoundError(
+        raise MissingEnvironmentError(
             f"environment '{recipe.name}' {state} in {prefix.parent}",
             f"make it with: trainshed env create {recipe.name}",
+            recipe.name,
         )
-    return Environment(recipe.name, prefix, _python(prefix), recipe.framework, installed_versions(prefix))
+    versions = installed_versions(prefix)
+    return Environment(
+        recipe.name, prefix, _python(prefix), recipe.framework, versions, marker.full, marker.added
+    )
 
 
 def listing() -> tuple[Listing, ...]:
@@ -122,8 +135,9 @@ def lock_path(name: str) -> Path:
 def read_marker(prefix: Path) -> Marker | None:
     """None where it is missing or unreadable: either way the environment is not whole."""
     try:
-        return Marker(**json.loads((prefix / MARKER).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        fields = json.loads((prefix / MARKER).read_text(encoding="utf-8"))
+        return Marker(**fields | {"added": tuple(fields.get("added", ()))})
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
@@ -139,7 +153,7 @@ def installed_versions(prefix: Path) -> dict[str, str]:
     found = {}
     for entry in folder.glob("*.dist-info"):
         package, _, version = entry.name.removesuffix(".dist-info").rpartition("-")
-        found[re.sub(r"[-_.]+", "-", package).lower()] = version
+        found[normal_name(package)] = version
     return dict(sorted(found.items()))
 
 
@@ -168,7 +182,7 @@ def _list_one(name: str) -> Listing:
         state = "broken"
     else:
         state = "ready" if marker.digest == recipe_for(name).digest() else "outdated"
-    return Listing(name, state, prefix, marker.megabytes, marker.seconds)
+    return Listing(name, state, prefix, marker.megabytes, marker.seconds, marker.full, marker.added)
 
 
 def _python(prefix: Path) -> Path:

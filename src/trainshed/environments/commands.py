@@ -7,6 +7,7 @@ It has a time limit, and nothing it started outlives it.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.environments.progress import Progress, ProgressCallback
+from trainshed.environments.progress import BuildProgress, ProgressCallback
 from trainshed.errors import TrainshedError
 
 LIMIT_SECONDS = 3600.0
 POLL_SECONDS = 0.5
 _TAIL_BYTES = 16_384
+_CONFLICT = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
+_WRONG_HASH = re.compile(
+    r"DO NOT MATCH THE HASHES.*?^ +(\S+)(?: from [^\n]*)?:\n.*?^ +Got +([0-9a-f]{64})",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Maker:
     started: float
 
     def tell(self, step: str, detail: str, megabytes: float | None = None) -> None:
-        self.report(Progress(self.name, step, detail, time.monotonic() - self.started, megabytes))
+        self.report(BuildProgress(self.name, step, detail, time.monotonic() - self.started, megabytes))
 
     def run(
         self,
@@ -66,9 +72,17 @@ class Maker:
                 _end(child)
                 raise
         if child.returncode != 0:
+            tail = self._tail(begin)
+            if refused := _WRONG_HASH.search(tail):
+                raise TrainshedError(
+                    f"environment '{self.name}' could not be made: {refused[1]} has sha256 {refused[2]}, "
+                    "which its lock file does not list",
+                    "it is not the file that was tested: check the registry or mirror it comes from, or delete "
+                    f"the damaged copy in {self.log.parents[1]}; the whole output is in {self.log}",
+                    code="wrong-hash",
+                )
             raise TrainshedError(
-                f"environment '{self.name}' could not be made: {step} failed: "
-                f"{_last_words(self._tail(begin))}",
+                f"environment '{self.name}' could not be made: {step} failed: {_last_words(tail)}",
                 f"the whole output is in {self.log}",
                 code="environment",
             )
@@ -137,6 +151,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(text: str) -> str:
+    if conflict := _CONFLICT.search(text):
+        return "; ".join(line.strip() for line in conflict[1].splitlines())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return " | ".join((errors or lines)[-3:])[:600] or "it said nothing"

@@ -5,7 +5,6 @@ The kernel frees it when its holders die, so a killed maker blocks nobody.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.errors import TrainshedError
+from trainshed.files import hold
 
 POLL_SECONDS = 0.2
 
@@ -25,9 +25,8 @@ def held(path: Path, seconds: float, on_wait: Callable[[str, float], None]) -> I
     still writes after its parent was killed meets no second writer.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = _wait(path, seconds, on_wait)
     try:
-        _wait(descriptor, path, seconds, on_wait)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
@@ -35,16 +34,14 @@ def held(path: Path, seconds: float, on_wait: Callable[[str, float], None]) -> I
         os.close(descriptor)
 
 
-def _wait(descriptor: int, path: Path, seconds: float, on_wait: Callable[[str, float], None]) -> None:
+def _wait(path: Path, seconds: float, on_wait: Callable[[str, float], None]) -> int:
     started = time.monotonic()
     while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
+        descriptor = hold(path)
+        if descriptor is not None:
+            return descriptor
         waited = time.monotonic() - started
-        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        holder = path.read_bytes()[:20].decode(errors="replace").strip() or "unknown"
         if waited >= seconds:
             raise TrainshedError(
                 f"waited {waited:.0f} s for process {holder}, which works on the same environment",

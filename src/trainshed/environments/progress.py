@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class BuildProgress:
     """One piece of news. `megabytes` is None where no amount was measured."""
 
     environment: str
@@ -21,8 +21,8 @@ class Progress:
         return f"{self.environment}: {self.step} {self.detail}{amount} ({self.seconds:.0f} s)"
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[BuildProgress], None]
 
 
-def silent(_: Progress) -> None:
+def silent(_: BuildProgress) -> None:
     """Tells nobody."""

@@ -1,8 +1,8 @@
-"""What each framework environment is made of: exact pins, extra steps, a check.
+"""What each framework environment is made of: what is asked for, extra steps, a check.
 
-Only data. A recipe names what is asked for (`requirements`) and the versions
-all that follows from it is held to (`constraints`), so an environment made
-next year is the one that was measured.
+Only data. A recipe names what is asked for (`requirements`); its lock file lists
+all that follows from it, version by version and hash by hash, so an environment
+made next year is the one that was measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import hashlib
 import platform
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 
+from trainshed.environments.lockfile import LOCKS
 from trainshed.errors import NotFoundError
 
 
@@ -24,6 +27,8 @@ class SourceBuild:
     local_version: str
     """Tells apart wheels of one version built against different frameworks."""
     variables: tuple[tuple[str, str], ...]
+    sha256: str
+    """Of the source package; the wheel that is built from it differs from machine to machine."""
     edits: tuple[tuple[str, str, str], ...] = ()
     """(file, text, replacement): the text must be there exactly once."""
     tools: tuple[str, ...] = ("cmake", "g++", "make")
@@ -38,20 +43,28 @@ class Recipe:
     name: str
     framework: str
     requirements: tuple[str, ...]
-    constraints: tuple[str, ...]
     check: str
     """Python run inside the finished environment: it must work, and what it imports gets compiled."""
     megabytes: int
     """Room needed while it is made, wheels included; measured."""
+    alone: tuple[str, ...] = ()
+    """Packages taken without those they ask for, which the environment has under another name."""
     prune: tuple[str, ...] = ()
     """Patterns under site-packages that a CPU run does not need."""
     build: SourceBuild | None = None
+    cuda: bool = False
+    """Whether a framework is taken from `cuda.txt` where the registry has no +cpu build of it."""
+    lock_path: Path | None = None
+
+    @property
+    def lock(self) -> Path:
+        """The lock file: by default the one shipped under the recipe's name."""
+        return self.lock_path or LOCKS / f"{self.name}.txt"
 
     def digest(self) -> str:
         """Changes whenever the same recipe would make something else."""
         content = (
-            self.requirements,
-            self.constraints,
+            self.lock.read_text(encoding="utf-8"),
             self.prune,
             self.build,
             sys.version_info[:2],
@@ -60,17 +73,31 @@ class Recipe:
         return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
-_TORCH = ("torch==2.13.0", "numpy==1.26.4")
-_TORCH_PINS = (
-    "filelock==4.2.10",
-    "fsspec==2026.9.0",
-    "jinja2==3.1.6",
-    "markupsafe==3.0.4",
-    "mpmath==1.3.0",
-    "networkx==3.6.1",
-    "sympy==1.14.0",
-    "typing-extensions==4.16.0",
+# What nearly every published training script imports beside its framework, and pip itself.
+_COMMON = ("pyyaml==6.0.3", "easydict==1.13", "tqdm", "pip", "numpy==1.26.4")
+# What many import too. Public model zoos and the platforms' images were looked through for both lists.
+FULL = (
+    "numpy==1.26.4",
+    "opencv-python-headless<4.12",  # later ones need numpy 2
+    "pandas<3",
+    "scikit-learn",
+    "matplotlib",
+    "tensorboard",
+    "pillow==13.0.0",
+    "scipy==1.17.1",
+    "h5py",
+    "pycocotools",
+    "requests",
+    "prettytable",
+    "shapely",
+    "ujson",
 )
+FULL_CHECK = (
+    "import cv2, h5py, matplotlib.pyplot, pandas, PIL.Image, prettytable, pycocotools.mask, requests\n"
+    "import scipy.stats, shapely, sklearn.metrics, tensorboard.summary, ujson\n"
+)
+_COMMON_CHECK = "import easydict, numpy, pip, tqdm, yaml\n"
+_TORCH = ("torch==2.13.0", *_COMMON)
 # The optimiser's first step imports as much again as torch itself does.
 _TORCH_CHECK = """
 import torch, torch.distributed.run, torch.nn.parallel, torch.utils.data
@@ -80,8 +107,9 @@ model(torch.ones(1, 2)).sum().backward()
 optimiser.step()
 assert torch.distributed.is_gloo_available()
 """
-_HOROVOD = ("cloudpickle==3.1.2", "psutil==7.2.2", "pyyaml==6.0.3", "packaging==26.3")
+_HOROVOD = ("cloudpickle==3.1.2", "psutil==7.2.2", "packaging==26.3")
 _HOROVOD_TOOLS = ("setuptools==79.0.1", "wheel==0.48.0")
+_HOROVOD_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 _HOROVOD_VARIABLES = (
     ("HOROVOD_WITHOUT_MXNET", "1"),
     ("HOROVOD_WITHOUT_MPI", "1"),
@@ -105,20 +133,7 @@ _RECIPES = (
     Recipe(
         name="mindspore",
         framework="mindspore",
-        requirements=("mindspore==2.10.0", "numpy==1.26.4"),
-        constraints=(
-            "asttokens==3.0.2",
-            "astunparse==1.6.3",
-            "dill==0.4.1",
-            "packaging==26.3",
-            "pillow==13.0.0",
-            "protobuf==7.36.2",
-            "psutil==7.2.2",
-            "safetensors==0.8.0",
-            "scipy==1.17.1",
-            "six==1.17.0",
-            "wheel==0.48.0",
-        ),
+        requirements=("mindspore==2.10.0", *_COMMON),
         prune=(
             "mindspore/include",
             "mindspore/lib/plugin/ascend*",
@@ -138,29 +153,15 @@ _RECIPES = (
         name="pytorch",
         framework="pytorch",
         requirements=_TORCH,
-        constraints=(*_TORCH_PINS, "setuptools==84.2.1"),
         check=_TORCH_CHECK,
+        cuda=True,
         megabytes=1500,
     ),
     Recipe(
         name="paddle",
         framework="paddle",
         # Importing it needs setuptools, which it does not declare.
-        requirements=("paddlepaddle==3.3.1", "numpy==1.26.4", "setuptools==79.0.1"),
-        constraints=(
-            "anyio==4.16.0",
-            "certifi==2026.10.18",
-            "h11==0.16.0",
-            "httpcore==1.0.9",
-            "httpx==0.28.1",
-            "idna==3.20",
-            "networkx==3.6.1",
-            "opt-einsum==3.3.0",
-            "pillow==13.0.0",
-            "protobuf==7.36.2",
-            "safetensors==0.8.0",
-            "typing-extensions==4.16.0",
-        ),
+        requirements=("paddlepaddle==3.3.1", "setuptools==79.0.1", *_COMMON),
         check=(
             "import paddle, paddle.distributed.launch\n"
             "assert paddle.add(paddle.ones([1]), paddle.ones([1])).item() == 2\n"
@@ -171,10 +172,10 @@ _RECIPES = (
         name="horovod",
         framework="horovod",
         requirements=(*_TORCH, *_HOROVOD, *_HOROVOD_TOOLS, "cffi==2.1.1"),
-        constraints=(*_TORCH_PINS, "pycparser==3.12"),
         build=SourceBuild(
             package="horovod",
             version="0.28.1",
+            sha256=_HOROVOD_SHA256,
             local_version="torch2.13.0",
             variables=(
                 *_HOROVOD_VARIABLES,
@@ -187,46 +188,17 @@ _RECIPES = (
             ),
         ),
         check=_TORCH_CHECK + _HOROVOD_CHECK.format("torch"),
+        cuda=True,
         megabytes=2500,
     ),
     Recipe(
         name="tensorflow",
         framework="tensorflow",
-        requirements=("tensorflow-cpu==2.21.0", "numpy==1.26.4"),
-        constraints=(
-            "absl-py==2.5.1",
-            "astunparse==1.6.3",
-            "certifi==2026.10.18",
-            "charset-normalizer==3.5.2",
-            "flatbuffers==25.12.19",
-            "gast==0.7.0",
-            "google-pasta==0.2.0",
-            "grpcio==1.85.1",
-            "h5py==3.14.0",
-            "idna==3.20",
-            "keras==3.15.1",
-            "libclang==18.1.1",
-            "markdown-it-py==4.3.0",
-            "mdurl==0.1.2",
-            "ml-dtypes==0.5.4",
-            "namex==0.1.0",
-            "opt-einsum==3.4.0",
-            "optree==0.20.0",
-            "packaging==26.3",
-            "protobuf==7.36.2",
-            "pygments==2.21.0",
-            "requests==2.34.2",
-            "rich==15.0.0",
-            "setuptools==84.2.1",
-            "six==1.17.0",
-            "termcolor==3.3.0",
-            "typing-extensions==4.16.0",
-            "urllib3==2.8.0",
-            "wheel==0.48.0",
-            "wrapt==2.5.2",
-        ),
+        requirements=("tensorflow-cpu==2.21.0", *_COMMON),
+        # Keras 3 cannot `fit` on several workers: guides and scripts of that kind run with TF_USE_LEGACY_KERAS=1.
+        alone=("tf-keras==2.21.0",),
         check=(
-            "import tensorflow as tf\n"
+            "import tensorflow as tf, tf_keras\n"
             "tf.distribute.MultiWorkerMirroredStrategy\n"
             "tf.keras.layers.Dense(2)(tf.ones((1, 2)))\n"
         ),
@@ -235,49 +207,11 @@ _RECIPES = (
     Recipe(
         name="horovod-tensorflow",
         framework="horovod",
-        requirements=("tensorflow-cpu==2.15.1", "numpy==1.26.4", *_HOROVOD, *_HOROVOD_TOOLS),
-        constraints=(
-            "absl-py==2.5.1",
-            "astunparse==1.6.3",
-            "certifi==2026.10.18",
-            "cffi==2.1.1",
-            "charset-normalizer==3.5.2",
-            "cryptography==50.0.2",
-            "flatbuffers==25.12.19",
-            "gast==0.7.0",
-            "google-auth==2.62.2",
-            "google-auth-oauthlib==1.5.0",
-            "google-pasta==0.2.0",
-            "grpcio==1.85.1",
-            "h5py==3.16.0",
-            "idna==3.20",
-            "keras==2.15.0",
-            "libclang==18.1.1",
-            "markdown==3.11.3",
-            "markupsafe==3.0.4",
-            "ml-dtypes==0.3.2",
-            "oauthlib==4.0.1",
-            "opt-einsum==3.4.0",
-            "protobuf==4.25.9",
-            "pyasn1==0.6.5",
-            "pyasn1-modules==0.4.2",
-            "pycparser==3.12",
-            "requests==2.34.2",
-            "requests-oauthlib==2.0.0",
-            "six==1.17.0",
-            "tensorboard==2.15.2",
-            "tensorboard-data-server==0.7.2",
-            "tensorflow-estimator==2.15.0",
-            "tensorflow-io-gcs-filesystem==0.37.1",
-            "termcolor==3.3.0",
-            "typing-extensions==4.16.0",
-            "urllib3==2.8.0",
-            "werkzeug==3.1.9",
-            "wrapt==1.14.2",
-        ),
+        requirements=("tensorflow-cpu==2.15.1", *_COMMON, *_HOROVOD, *_HOROVOD_TOOLS),
         build=SourceBuild(
             package="horovod",
             version="0.28.1",
+            sha256=_HOROVOD_SHA256,
             local_version="tensorflow2.15.1",
             variables=(
                 *_HOROVOD_VARIABLES,
@@ -288,6 +222,13 @@ _RECIPES = (
         ),
         check="import tensorflow as tf\ntf.ones((1, 2))\n" + _HOROVOD_CHECK.format("tensorflow"),
         megabytes=3000,
+    ),
+    Recipe(
+        name="plain",
+        framework="",
+        requirements=_COMMON,
+        check=_COMMON_CHECK,
+        megabytes=200,
     ),
 )
 
@@ -300,10 +241,11 @@ def framework_names() -> tuple[str, ...]:
 
 
 def recipe_for(name: str) -> Recipe:
-    try:
-        return _BY_NAME[name]
-    except KeyError:
-        raise NotFoundError(
-            f"environment '{name}' is not known",
-            f"known: {', '.join(_BY_NAME)}; or give the path of a virtual environment",
-        ) from None
+    if found := _BY_NAME.get(name):
+        return found
+    near = get_close_matches(name, _BY_NAME, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise NotFoundError(
+        f"environment '{name}' is not known",
+        f"{meant}known: {', '.join(_BY_NAME)}; or give the path of a virtual environment",
+    )

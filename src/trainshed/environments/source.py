@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -65,7 +66,7 @@ def built_wheel(build: SourceBuild, prefix: Path, maker: Maker) -> Path:
 
 def _source_package(build: SourceBuild, prefix: Path, maker: Maker) -> Path:
     kept = wheelhouse() / f"{build.package}-{build.version}.tar.gz"
-    if kept.exists():
+    if kept.exists() and _sha256(kept) == build.sha256:
         return kept
     folder = staging(f"{maker.name}-source")
     maker.run(
@@ -83,9 +84,21 @@ def _source_package(build: SourceBuild, prefix: Path, maker: Maker) -> Path:
         ),
         detail=lambda _: kept.name,
     )
+    if (found := _sha256(folder / kept.name)) != build.sha256:
+        raise TrainshedError(
+            f"environment '{maker.name}' could not be made: {kept.name} has sha256 {found}, "
+            f"its recipe says {build.sha256}",
+            "it is not the file that was tested: check the registry or mirror it comes from",
+            code="wrong-hash",
+        )
     store([folder / kept.name])
     shutil.rmtree(folder)
     return kept
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

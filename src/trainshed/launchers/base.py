@@ -12,14 +12,14 @@ from trainshed.plan.view import View
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A process beside the ranks. One that runs the entry too is waited for, as a rank is.
+    """A process beside the ranks that serves them and is stopped when they are done.
 
-    One with a program of its own (`argv`) serves the ranks and is stopped when they are done.
+    It runs a program of ours in a folder of its own, never the user's.
     """
 
     name: str
     env: Env
-    argv: tuple[str, ...] = ()
+    argv: tuple[str, ...]
 
 
 class Launcher:
@@ -32,7 +32,9 @@ class Launcher:
 
     command_on_first = False
     site: tuple[str, ...] = ()
-    """Folders below contracts/site whose modules the processes can import."""
+    """Folders below payload whose modules the processes can import."""
+    start: tuple[str, ...] = ()
+    """Modules that are installed at the start of every Python, before the program's first line."""
     options: Mapping[str, str] = {}
     """The switches a job may set for this launcher, each with what it may be."""
 
@@ -55,6 +57,10 @@ class Launcher:
     def helpers(self, view: View, node: Node) -> Sequence[Helper]:
         """Further processes on the node, beside the ranks of an entry."""
         return ()
+
+    def serves(self, view: View, node: Node, local: int | None) -> bool:
+        """Whether that rank, or that node's command, only serves others: it is stopped when those are done."""
+        return False
 
     def tools(self, view: View) -> Mapping[str, str]:
         """Programs put before the system's of the same name, for a command: name → script."""

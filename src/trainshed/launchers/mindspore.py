@@ -1,9 +1,8 @@
 """Launcher `mindspore`: a dynamic cluster, in which a scheduler introduces the workers.
 
-The scheduler is a process of its own on the world's first node and runs the
-same script, so it gets a device as well: scripts read DEVICE_ID before they
-call `init()`. It is the node's last one, since scripts let the first do what is
-done once (fetch data, clear a folder). A world of one rank needs no cluster.
+The scheduler is a process of its own on the world's first node. It only joins
+the cluster and runs nothing of the user's. A world of one rank has its cluster
+too: scripts that call `init()` do not ask how many they are.
 
 With `options: {cluster: ranktable}` there is no scheduler: ranks on Ascend meet
 by the rank table that the contract gives. The CPU knows no other way than the
@@ -20,13 +19,14 @@ from collections.abc import Mapping
 from trainshed.errors import UsageError
 from trainshed.launchers.base import Helper, Launcher
 from trainshed.plan.model import Env
-from trainshed.plan.topology import Node, Port, World
+from trainshed.plan.topology import Node, Port
 from trainshed.plan.view import View
 from trainshed.spec.kinds import DeviceKind
 
 
 class MindSpore(Launcher):
     site = ("launch",)
+    start = ("trainshed_leave",)
     options: Mapping[str, str] = {
         "cluster": "dynamic (a scheduler, the default) or ranktable (Ascend, with the contract's rank table)"
     }
@@ -35,7 +35,7 @@ class MindSpore(Launcher):
         world = view.world(node)
         # MindSpore tells of every connection it makes; a job that wants to hear it sets GLOG_v.
         quiet = {"GLOG_v": "3"}
-        if not _dynamic(view, world):
+        if not _dynamic(view):
             return quiet
         return quiet | {
             "MS_SCHED_HOST": world.master.address,
@@ -47,22 +47,24 @@ class MindSpore(Launcher):
     def rank_env(self, view: View, node: Node, local: int) -> Env:
         world = view.world(node)
         rank = str(world.rank(node, local))
-        env = _identity(rank, node.devices[local].index, world.size)
-        return env | {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": rank} if _dynamic(view, world) else env
+        device = str(node.devices[local].index)
+        env = {"RANK_ID": rank, "RANK_SIZE": str(world.size), "DEVICE_ID": device}
+        if not _dynamic(view):
+            return env
+        return env | {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": rank, "TRAINSHED_SCHEDULER": "1"}
 
     def helpers(self, view: View, node: Node) -> tuple[Helper, ...]:
         world = view.world(node)
-        if not _dynamic(view, world) or node.index != world.master.index:
+        if not _dynamic(view) or node.index != world.master.index:
             return ()
-        last = len(node.devices) - 1
-        identity = _identity(str(world.rank(node, last)), node.devices[last].index, world.size)
-        return (Helper("scheduler", identity | {"MS_ROLE": "MS_SCHED"}),)
+        argv = (view.site.python, "-m", "trainshed_scheduler")
+        return (Helper("scheduler", {"MS_ROLE": "MS_SCHED"}, argv),)
 
     def tools(self, view: View) -> dict[str, str]:
         return {"msrun": '#!/bin/sh\nexec python -m trainshed_msrun "$@"\n'}
 
 
-def _dynamic(view: View, world: World) -> bool:
+def _dynamic(view: View) -> bool:
     cluster = view.job.options.get("cluster", "dynamic")
     if cluster not in ("dynamic", "ranktable"):
         raise UsageError(f"options.cluster is {cluster!r}", "use dynamic or ranktable")
@@ -71,11 +73,7 @@ def _dynamic(view: View, world: World) -> bool:
             f"options.cluster is ranktable, but the devices are {view.topology.kind.value}",
             "use dynamic: only Ascend has rank tables",
         )
-    return world.size > 1 and (cluster == "dynamic" or view.site.emulate)
-
-
-def _identity(rank: str, device: int, size: int) -> dict[str, str]:
-    return {"RANK_ID": rank, "RANK_SIZE": str(size), "DEVICE_ID": str(device)}
+    return cluster == "dynamic" or view.site.emulate
 
 
 LAUNCHER = MindSpore()

@@ -16,6 +16,7 @@ from trainshed.spec.kinds import DeviceKind, Mode
 
 class Paddle(Launcher):
     site = ("paddle_launch",)
+    start = ("trainshed_leave", "trainshed_paddle_launch")
 
     def common_env(self, view: View) -> Env:
         # The list is long and the same for all, so it is held once wherever there is one world.

@@ -13,6 +13,8 @@ from trainshed.plan.view import View
 
 
 class PyTorch(Launcher):
+    start = ("trainshed_leave",)
+
     def node_env(self, view: View, node: Node) -> Env:
         world = view.world(node)
         master = world.master
@@ -20,6 +22,8 @@ class PyTorch(Launcher):
             "MASTER_ADDR": master.address,
             "MASTER_PORT": str(master.port(Port.MASTER)),
             "GROUP_RANK": str(world.position(node)),
+            "GROUP_WORLD_SIZE": str(len(world.nodes)),
+            "NODE_RANK": str(world.position(node)),  # Lightning's name for it
             "LOCAL_WORLD_SIZE": str(len(node.devices)),
             "PET_NNODES": str(len(world.nodes)),
             "PET_NODE_RANK": str(world.position(node)),
@@ -31,10 +35,13 @@ class PyTorch(Launcher):
 
     def rank_env(self, view: View, node: Node, local: int) -> Env:
         world = view.world(node)
+        rank, size = str(world.rank(node, local)), str(world.size)
         return {
-            "RANK": str(world.rank(node, local)),
+            "RANK": rank,
             "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(world.size),
+            "WORLD_SIZE": size,
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": size,
         }
 
 

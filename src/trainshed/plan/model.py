@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainshed.errors import TrainshedError
+
+VERSION = 1
 Env = Mapping[str, str]
 _QUOTED = re.compile(r"\$\((TRAINSHED_[A-Z_]+)\)")
 
@@ -38,6 +41,8 @@ class ProcessPlan:
     rank: int | None = None
     helper: bool = False
     """Serves the others: does not keep the run alive, and is stopped when they are done."""
+    serves: bool = False
+    """The same of a rank or a command of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class Transfer:
     target: str
     every: float = 0.0
     predownload: bool = False
+    left_out: tuple[str, ...] = ()
+    """Folders of the code that are inputs, and reach the node as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,10 @@ class NodePlan:
     """Lists of Python packages installed for this node alone, those of them that exist."""
     log: Transfer | None = None
     """The logs of the node's processes joined in one file of this name, left in the folder `target`."""
+    kept_home: str = ""
+    """Where what is left in home stays after the run: mounted as home on isolated nodes, else moved there."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Links that exist before the processes start: (path, where it leads)."""
 
     def placed(self, path: str) -> str:
         """Where an absolute path of the contract's is found on this node."""
@@ -131,23 +142,43 @@ class Plan:
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        return _plain(self)  # type: ignore[no-any-return]
+        return {"version": VERSION, **_plain(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """The plan again; raises KeyError or TypeError when `data` is no plan."""
+        """The plan again; a TrainshedError says so when it was made by another release."""
+        check_version(data)
         rest = {
-            k: v for k, v in data.items() if k not in ("nodes", "files", "hosts", "secrets", "notes", "ssh")
+            k: v
+            for k, v in data.items()
+            if k not in ("nodes", "files", "hosts", "secrets", "notes", "ssh", "version")
         }
-        return cls(
-            **rest,
-            files=_files(data["files"]),
-            hosts=tuple((address, tuple(names)) for address, names in data["hosts"]),
-            secrets=tuple(data["secrets"]),
-            notes=tuple(data["notes"]),
-            nodes=tuple(node_from_json(node) for node in data["nodes"]),
-            ssh=tuple(data["ssh"]),
-        )
+        try:
+            return cls(
+                **rest,
+                files=_files(data["files"]),
+                hosts=tuple((address, tuple(names)) for address, names in data["hosts"]),
+                secrets=tuple(data["secrets"]),
+                notes=tuple(data["notes"]),
+                nodes=tuple(node_from_json(node) for node in data["nodes"]),
+                ssh=tuple(data["ssh"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _other_release(repr(error)) from error
+
+
+def check_version(data: Mapping[str, Any]) -> None:
+    """Refuse the plan of another release in one sentence."""
+    if data.get("version") != VERSION:
+        raise _other_release(f"format {data.get('version')!s:.40}, this release reads {VERSION}")
+
+
+def _other_release(how: str) -> TrainshedError:
+    return TrainshedError(
+        f"the plan was made by another release of Trainshed: {how}",
+        "whoever submits and the nodes must have the same release",
+        code="other-release",
+    )
 
 
 def node_from_json(data: dict[str, Any]) -> NodePlan:
@@ -161,9 +192,9 @@ def node_from_json(data: dict[str, Any]) -> NodePlan:
         private=tuple((seen, folder) for seen, folder in data["private"]),
         env=data["env"],
         files=_files(data["files"]),
-        code=Transfer(**data["code"]) if data["code"] else None,
-        inputs=tuple(Transfer(**item) for item in data["inputs"]),
-        outputs=tuple(Transfer(**item) for item in data["outputs"]),
+        code=_transfer(data["code"]) if data["code"] else None,
+        inputs=tuple(_transfer(item) for item in data["inputs"]),
+        outputs=tuple(_transfer(item) for item in data["outputs"]),
         pre_start=tuple(data["pre_start"]),
         home=data["home"],
         processes=tuple(ProcessPlan(**(item | {"argv": tuple(item["argv"])})) for item in data["processes"]),
@@ -171,8 +202,14 @@ def node_from_json(data: dict[str, Any]) -> NodePlan:
         hooks=tuple(data["hooks"]),
         hook_dir=data["hook_dir"],
         requirements=tuple(data["requirements"]),
-        log=Transfer(**data["log"]) if data["log"] else None,
+        log=_transfer(data["log"]) if data["log"] else None,
+        kept_home=data["kept_home"],
+        links=tuple((path, target) for path, target in data["links"]),
     )
+
+
+def _transfer(data: dict[str, Any]) -> Transfer:
+    return Transfer(**data | {"left_out": tuple(data["left_out"])})
 
 
 def _files(items: list[dict[str, Any]]) -> tuple[FilePlan, ...]:

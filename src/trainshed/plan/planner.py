@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from urllib.parse import quote
 
-from trainshed import axes
+from trainshed import registry
+from trainshed.devices import visible_env
 from trainshed.errors import UsageError
 from trainshed.plan import ssh
-from trainshed.plan.devices import visible_env
 from trainshed.plan.model import FilePlan, NodePlan, Plan, ProcessPlan, Transfer
 from trainshed.plan.topology import Node, Port, Topology
 from trainshed.plan.view import Layout, Site, View
@@ -45,8 +46,8 @@ class _Planner:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.launcher = axes.load("launcher", view.job.launcher)
-        self.contract = axes.load("contract", view.job.contract)
+        self.launcher = registry.load("launcher", view.job.launcher)
+        self.contract = registry.load("contract", view.job.contract)
         _check_options(view.job, {**self.launcher.options, **self.contract.options})
         self.contract.check(view)
         self.layout: Layout = self.contract.layout(view)
@@ -82,10 +83,39 @@ class _Planner:
                 *_not_started(job),
                 *self.launcher.notes(view),
                 *self.contract.notes(view),
+                *self._home_notes(),
             ),
             nodes=nodes,
             ssh=ssh.ports(topology) if self.ssh else (),
         )
+
+    def _home_notes(self) -> list[str]:
+        """What becomes of a home that its contract wants kept."""
+        site = self.view.site
+        if not self.layout.kept_home:
+            return []
+        if not site.homes:
+            return ["home is each node's own and ends with the run: its nodes share no folder to keep it in"]
+        if not site.isolated:
+            return [
+                "home is each node's own, since nothing can be mounted without isolation; it is kept apart"
+            ]
+        return []
+
+    def _kept_home(self, node: Node) -> str:
+        site = self.view.site
+        if not self.layout.kept_home or not site.homes:
+            return ""
+        # One folder a name: never a path, never the folder above, never that of another name.
+        name = quote(site.user, safe="@")
+        mine = f"{site.homes}/{name if name.strip('.') else name.replace('.', '%2E')}"
+        return mine if site.isolated else f"{mine}/left/{self.view.run}-node-{node.index}"
+
+    def _folder(self, path: str) -> str:
+        """Where a private directory lies below the node's scratch; not within a home that others share."""
+        shared = self.layout.kept_home and self.view.site.homes and self.view.site.isolated
+        below = path.startswith(f"{self.layout.home}/")
+        return f"own{path}" if shared and below else path.lstrip("/")
 
     def _common_files(self) -> tuple[FilePlan, ...]:
         view = self.view
@@ -115,7 +145,7 @@ class _Planner:
         }
         if view.site.emulate:
             env["TRAINSHED_EMULATED"] = "1"
-        env |= dict(view.site.store) | dict(self.launcher.common_env(view))
+        env |= dict(view.site.env) | dict(view.site.store) | dict(self.launcher.common_env(view))
         env |= dict(self.contract.common_env(view))
         if self.ssh:
             env |= ssh.common_env(nodes, (*view.job.secrets, *view.site.keys))
@@ -134,13 +164,13 @@ class _Planner:
             address=node.address,
             coordinator=coordinator,
             work_dir=site.path(node, layout.work),
-            private=tuple((site.path(node, path), path.lstrip("/")) for path in self.private),
+            private=tuple((site.path(node, path), self._folder(path)) for path in self.private),
             env=self._node_env(node, placed),
             files=(
                 *self._tools(node),
                 *(_placed(item, site, node) for item in self.contract.node_files(view, node)),
             ),
-            code=Transfer("code", job.code, code) if job.code else None,
+            code=Transfer("code", job.code, code, left_out=job.inputs_in_code) if job.code else None,
             inputs=tuple(
                 Transfer(c.name, c.source or "", placed[c.name]) for c in job.inputs if c.name in placed
             ),
@@ -150,10 +180,17 @@ class _Planner:
             folders=tuple(site.path(node, folder) for folder in layout.folders),
             hooks=tuple(f"{beside}/{name}" for name in self.contract.hooks(view)),
             hook_dir=site.path(node, self.contract.hook_dir(view)),
-            requirements=tuple(f"{code}/{name}" for name in self.contract.requirements(view)),
+            requirements=tuple(f"{code}/{name}" for name in self._requirements()),
             log=_log(job, self.contract.log_name(view, node)),
             home=site.path(node, layout.home),
+            kept_home=self._kept_home(node),
+            links=tuple((site.path(node, a), site.path(node, b)) for a, b in layout.links.items()),
         )
+
+    def _requirements(self) -> list[str]:
+        """The job's own list comes first, and its contract's are not installed twice."""
+        own = [self.view.job.requirements] if self.view.job.requirements else []
+        return list(dict.fromkeys((*own, *self.contract.requirements(self.view))))
 
     def _tools(self, node: Node) -> list[FilePlan]:
         """Programs that stand before the system's, and the host file that some of them read."""
@@ -193,7 +230,10 @@ class _Planner:
             env["TRAINSHED_OUTPUT_DIR"] = saved[0]
         if self.ssh:
             env["TRAINSHED_HOSTFILE"] = site.path(node, ssh.HOSTFILE)
-        env |= visible_env(view.topology.kind, node, site.cpus, site.emulate)
+        env |= visible_env(
+            view.topology.kind, tuple(device.index for device in node.devices), site.cpus, site.emulate
+        )
+        env |= self._start_env(node)
         env |= self.launcher.node_env(view, node)
         env |= self.contract.node_env(view, node)
         if "PYTHONPATH" in view.job.env:
@@ -205,7 +245,16 @@ class _Planner:
         """Where Python finds what is given to scripts: each member's own folders, then what all get."""
         site = self.view.site
         folders = [*(["emulation"] if site.emulate else ()), *self.launcher.site, *self.contract.site]
-        return [f"{site.library}/{folder}" for folder in (*folders, "common")]
+        return [f"{site.library}/{folder}" for folder in ("start", *folders, "common")]
+
+    def _start_env(self, node: Node) -> dict[str, str]:
+        """What is laid over frameworks at the start of every Python, and where ranks meet at their end."""
+        start = [*self.launcher.start, *(["trainshed_emulation"] if self.view.site.emulate else ())]
+        if not start:
+            return {}
+        master = self.view.world(node).master
+        meeting = f"{master.address}:{master.port(Port.MEETING)}"
+        return {"TRAINSHED_START": " ".join(start), "TRAINSHED_LEAVE": meeting}
 
     def _processes(self, node: Node, code: str) -> list[ProcessPlan]:
         view, job = self.view, self.view.job
@@ -213,26 +262,30 @@ class _Planner:
             if self.launcher.command_on_first and node.index != view.world(node).master.index:
                 return []
             line = job.command
-            if arguments := self.contract.command_arguments(view, node):
+            # First, so that no option takes a positional argument for its value, and subcommands work.
+            if arguments := (*job.args, *self.contract.command_arguments(view, node)):
                 line += " " + shlex.join(arguments)
             cwd = view.site.path(node, self.layout.work)
-            return [ProcessPlan(f"node-{node.index}", ("/bin/bash", "-c", line), cwd)]
-        argv = (*_interpreter(view.site, f"{code}/{job.entry}"), *self.contract.arguments(view, node))
-        # A helper runs the script too, which may read what the contract promises a rank.
-        promised = dict(self.contract.rank_env(view, node, len(node.devices) - 1))
-        work = view.site.path(node, self.layout.work)
+            env = self._engine_env(node, None)
+            serves = self.launcher.serves(view, node, None)
+            return [ProcessPlan(f"node-{node.index}", ("/bin/bash", "-c", line), cwd, env, serves=serves)]
+        site = view.site
+        program = _interpreter(site, f"{code}/{job.entry}")
+        argv = (*program, *job.args, *self.contract.arguments(view, node))
         helpers = [
-            ProcessPlan(item.name, item.argv, work, dict(item.env), helper=True)
-            if item.argv
-            else ProcessPlan(item.name, argv, work, promised | dict(item.env) | dict(job.env))
+            ProcessPlan(item.name, item.argv, site.own(node, item.name), dict(item.env), helper=True)
             for item in self.launcher.helpers(view, node)
         ]
         return helpers + [self._rank(node, local, argv) for local in range(len(node.devices))]
 
+    def _engine_env(self, node: Node, local: int | None) -> dict[str, str]:
+        made = self.view.site.process_env
+        return dict(made(self.view.world(node), node, local)) if made else {}
+
     def _rank(self, node: Node, local: int, argv: tuple[str, ...]) -> ProcessPlan:
         view = self.view
         rank = node.first_rank + local
-        env = {
+        env = self._engine_env(node, local) | {
             "TRAINSHED_RANK": str(rank),
             "TRAINSHED_WORLD_RANK": str(view.world(node).rank(node, local)),
             "TRAINSHED_LOCAL_RANK": str(local),
@@ -240,9 +293,9 @@ class _Planner:
         env |= self.launcher.rank_env(view, node, local)
         env |= self.contract.rank_env(view, node, local)
         cwd = view.site.path(node, self.contract.rank_dir(view, node, local))
-        return ProcessPlan(
-            f"rank-{rank}", argv, cwd, env | {k: v for k, v in view.job.env.items() if k in env}, rank
-        )
+        env |= {name: value for name, value in view.job.env.items() if name in env}
+        serves = self.launcher.serves(view, node, local)
+        return ProcessPlan(f"rank-{rank}", argv, cwd, env, rank, serves=serves)
 
 
 def _interpreter(site: Site, entry: str) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ def _lines(plan: Plan) -> Iterator[str]:
 def _node(node: NodePlan) -> Iterator[str]:
     yield f"node {node.index}  {node.name}  {node.address}  coordinator {node.coordinator[0]}:{node.coordinator[1]}"
     yield f"  private {' '.join(seen for seen, _ in node.private)}"
+    if node.kept_home:
+        yield f"  home {node.home} kept in {node.kept_home}"
+    yield from (f"  link {path} → {target}" for path, target in node.links)
     for transfer in (*((node.code,) if node.code else ()), *node.inputs):
         yield f"  fetch {transfer.name}: {transfer.source} → {transfer.target}"
     yield from (f"  install {listing}, if it exists" for listing in node.requirements)

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from trainshed.plan.model import NodePlan
-from trainshed.plan.ranktables.hosts import HostSlots, write_hostfile
 from trainshed.plan.topology import Node, Port, Topology, World
+from trainshed.ranktables.hosts import HostSlots, write_hostfile
 
 HOSTFILE = "/job/hostfile"
 CLIENTS = ("ssh", "scp", "sftp")

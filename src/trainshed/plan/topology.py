@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from trainshed.devices.base import Device as Device
 from trainshed.spec.kinds import DeviceKind, Mode
 
 
@@ -22,6 +23,8 @@ class Port(IntEnum):
     RENDEZVOUS = 2
     SSH = 3
     SERVICE = 4
+    MEETING = 5
+    """Where the ranks of a world wait for one another at their end, on its first node."""
     RANKS = 8
     """One port for each device follows from here on."""
 
@@ -29,14 +32,6 @@ class Port(IntEnum):
 def ports_needed(devices: int) -> int:
     """The least number of ports a node with that many devices takes."""
     return Port.RANKS + max(devices, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One computing device of a node; `address` is its own network address, if it has one."""
-
-    index: int
-    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

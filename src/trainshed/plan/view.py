@@ -5,7 +5,7 @@ They get this and return plain values; they never see one another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +15,10 @@ from trainshed.spec.kinds import Mode
 
 if TYPE_CHECKING:
     from trainshed.spec.job import JobSpec
+
+
+ProcessEnv = Callable[[World, Node, int | None], Mapping[str, str]]
+"""An engine's variables for one process: of a rank by its number on the node, or of a node's command (None)."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,23 @@ class Site:
     """Variables that lead a script to the object store: endpoint, never a key."""
     keys: tuple[str, ...] = ()
     """Names of the variables that hold the store's keys; their values never enter a plan."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the engine that are the same for all processes."""
+    process_env: ProcessEnv | None = None
+    homes: str = ""
+    """The folder in which users' homes are kept, reachable from all nodes; empty where there is none."""
 
     def path(self, node: Node, path: str) -> str:
         """Where a contract's absolute path is found on that node."""
         return path if self.isolated else f"{self.scratch}/node-{node.index}{path}"
 
+    def own(self, node: Node, name: str) -> str:
+        """A folder of that name on the node which is Trainshed's, not the script's."""
+        return self.path(node, f"/tmp/.trainshed/{name}")  # noqa: S108 (a node's own)
+
     def tools(self, node: Node) -> str:
         """The node's folder of programs that come before the system's of the same name."""
-        return self.path(node, "/tmp/.trainshed/bin")  # noqa: S108 (a node's own)
+        return self.own(node, "bin")
 
 
 @dataclass(frozen=True)
@@ -85,3 +98,7 @@ class Layout:
     """With an image, home is the image's own, and of it only folders in `private` are the node's."""
     folders: tuple[str, ...] = ()
     """Directories that exist, though nothing is put into them."""
+    kept_home: bool = False
+    """Home is the user's, shared by the nodes of all jobs and kept; of it folders in `private` are the node's."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Names in a kept home that lead to what is the node's own: link → path."""

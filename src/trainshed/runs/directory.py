@@ -1,12 +1,15 @@
 """The run directory: the truth about a run. Everything that shows a run reads this.
 
-job.yaml  plan.json  events.jsonl  result.json  alive.lock
-node-<i>/events.jsonl  rank-<r>.log  metrics.jsonl  agent.log  alive.lock
-outputs/<name>/        outputs without a target of their own
+job.yaml  plan.json  alive.lock  reconcile.lock  driver.log
+events/<writer>.jsonl  what happened, one file per writer
+node-<i>/              rank-<r>.log  metrics.jsonl  agent.log  alive.lock
+outputs/node-<i>/<name>/  outputs without a target of their own
+place.json             where the truth lies, if this folder is a reader's copy
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,28 +18,33 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.files import FULL, read_regular, write_atomic
 from trainshed.runs import events
-from trainshed.runs.events import Event, Kind
+from trainshed.runs.events import (
+    END,
+    Accepted,
+    AttemptStarted,
+    Event,
+    EventWriter,
+    FailureSeen,
+    Finished,
+    Note,
+    OutputsUnsaved,
+    StopRequested,
+    Submitted,
+    UnreadableRunError,
+)
+from trainshed.runs.outcome import Outcome
 
 _RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
-_GRAVE = ".removed-"
-
-
-def home() -> Path:
-    """Trainshed's own folder: $TRAINSHED_HOME, or ~/.trainshed."""
-    named = os.environ.get("TRAINSHED_HOME") or str(Path.home() / ".trainshed")
-    return _resolved(named) if named.startswith("/") else Path(named).resolve()
-
-
-@lru_cache(maxsize=8)
-def _resolved(path: str) -> Path:
-    """Once for each home: it is asked for many times in one command."""
-    return Path(path).resolve()
+_NODE = re.compile(r"^node-(0|[1-9][0-9]{0,6})\Z")
+_REMOVED = ".removed-"
+_LARGEST_PLAN = 4 << 30
+_RESERVE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,64 +58,210 @@ class RunDirectory:
         return self.path.name
 
     @property
-    def events_path(self) -> Path:
-        return self.path / "events.jsonl"
+    def home(self) -> Path:
+        """The Trainshed home that the run belongs to."""
+        return self.path.parent.parent
+
+    @property
+    def events_folder(self) -> Path:
+        return self.path / "events"
 
     @property
     def alive_path(self) -> Path:
         return self.path / "alive.lock"
 
+    def is_recorded(self) -> bool:
+        """Whether anything was recorded of it, readable or not.
+
+        A folder that is being made has no event yet, or an empty file into which the first is about to be written.
+        """
+        try:
+            if any(not path.is_file() or path.stat().st_size for path in self.events_folder.iterdir()):
+                return True
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return True
+        return (self.path / "events.jsonl").exists()
+
     def node(self, index: int) -> Path:
         return self.path / f"node-{index}"
 
+    def outputs(self, node: int) -> Path:
+        """Where a node's outputs lie that have no target of their own; the same for any number of nodes."""
+        return self.path / "outputs" / f"node-{node}"
+
     def node_indexes(self) -> list[int]:
-        found = (p.name.removeprefix("node-") for p in self.path.glob("node-*"))
-        return sorted(int(name) for name in found if name.isdigit())
+        found = (_NODE.match(path.name) for path in self.path.glob("node-*") if path.is_dir())
+        return sorted(int(match[1]) for match in found if match)
 
-    def append(self, kind: Kind, /, **data: Any) -> Event:
-        return events.append(self.events_path, kind, **data)
+    def writer(self, name: str) -> EventWriter:
+        return EventWriter(self.events_folder, name)
 
-    def events(self) -> Iterator[Event]:
-        return events.read(self.events_path)
+    def node_writer(self, node: int, attempt: int) -> EventWriter:
+        return self.writer(f"node-{node}-{attempt}")
 
-    def node_events_path(self, index: int) -> Path:
-        return self.node(index) / "events.jsonl"
+    def events(self, *writers: str) -> list[Event]:
+        """All events by time, or only those of writers whose names begin so."""
+        try:
+            names = sorted(path.name for path in self.events_folder.iterdir())
+        except FileNotFoundError:
+            self._check_release()
+            return []
+        except OSError as error:
+            raise UnreadableRunError(f"its events cannot be read: {error.strerror}") from error
+        wanted = (
+            name
+            for name in names
+            if name.endswith(".jsonl")
+            and not name.startswith(".")
+            and (not writers or name.startswith(writers))
+        )
+        found = [event for name in wanted for event in events.read(self.events_folder / name)]
+        return sorted(found, key=lambda event: event.time)
 
-    def node_events(self, index: int) -> Iterator[Event]:
-        return events.read(self.node_events_path(index))
+    def submitted(self) -> Event:
+        """The run's first event; UnreadableRunError when it has none."""
+        first = next(events.read(self.events_folder / "submit.jsonl"), None)
+        if first is None or not isinstance(first.body, Submitted):
+            self._check_release()
+            raise UnreadableRunError("it does not say how it was submitted", f"look at {self.events_folder}")
+        return first
 
-    def array(self) -> list[str]:
-        """The ids of all runs that were submitted together with this one; none if it was alone."""
-        first = next(self.events(), None)
-        return list(first.data.get("array", ())) if first else []
+    def submission(self) -> Submitted:
+        body = self.submitted().body
+        assert isinstance(body, Submitted)
+        return body
+
+    def end(self) -> Event | None:
+        """The final state, once there is one; a damaged one is not taken for none."""
+        path = self.path.joinpath("events", f"{END}.jsonl")
+        found = next(events.read(path), None)
+        if found is None and path.exists():  # it was made meanwhile, always whole, or it is damaged
+            found = next(events.read(path), None)
+            if found is None:
+                raise UnreadableRunError("its end is damaged", f"look at {path}")
+        return found
+
+    def record_end(self, body: Finished) -> bool:
+        """Make a state final; False if another was first, which then stands."""
+        self.events_folder.mkdir(exist_ok=True)
+        try:
+            return self._link_end(body)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        self._reserve.unlink(missing_ok=True)
+        return self._link_end(body)
+
+    def _link_end(self, body: Finished) -> bool:
+        part = self.events_folder / f".{END}.{secrets.token_hex(8)}"
+        try:
+            part.write_bytes(events.to_line(body, time.time()))
+            os.link(part, self.events_folder / f"{END}.jsonl")
+        except FileExistsError:
+            return False
+        finally:
+            part.unlink(missing_ok=True)
+        self._reserve.unlink(missing_ok=True)
+        return True
+
+    def reserve(self) -> None:
+        """Keep some of the disk for the record of the end: a job may fill it up."""
+        self.events_folder.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):
+            self._reserve.write_bytes(b"\0" * _RESERVE)
+
+    @property
+    def _reserve(self) -> Path:
+        return self.events_folder / ".reserve"
+
+    def request_stop(self, reason: str, user: str = "") -> None:
+        self.writer(f"stop-{secrets.token_hex(4)}").append(StopRequested(reason, user))
+
+    def stop_requests(self) -> list[StopRequested]:
+        return [e.body for e in self.events("stop-") if isinstance(e.body, StopRequested)]
+
+    def stop_reason(self) -> str:
+        """Why somebody asked for the run's end; empty when nobody did."""
+        return next((r.reason or "stopped without a reason given" for r in self.stop_requests()), "")
+
+    def reference(self) -> str:
+        """The engine's own name for the run (a job number), by the submission or by the driver."""
+        for event in self.events("submit", "driver-"):
+            if isinstance(event.body, Accepted | AttemptStarted) and event.body.reference:
+                return event.body.reference
+        return ""
+
+    def attempts(self) -> list[AttemptStarted]:
+        return [e.body for e in self.events("driver-") if isinstance(e.body, AttemptStarted)]
+
+    def failures(self, attempt: int) -> list[Event]:
+        """What agents saw go wrong in an attempt, the earliest first."""
+        return [
+            event
+            for event in self.events("node-")
+            if isinstance(event.body, FailureSeen) and event.body.attempt == attempt
+        ]
 
     def is_unsaved(self, index: int) -> bool:
         """Whether a node could not save its outputs: the only copy of them is there, and must stay."""
-        return any(event.kind is Kind.UNSAVED for event in self.node_events(index))
+        return any(isinstance(event.body, OutputsUnsaved) for event in self.events(f"node-{index}-"))
 
     def notes(self) -> list[str]:
         """What the run and its nodes want their reader to know, in the order of its happening."""
-        every = [*self.events(), *(e for i in self.node_indexes() for e in self.node_events(i))]
-        told = sorted((e for e in every if e.kind in (Kind.UNSAVED, Kind.NOTE)), key=lambda e: e.time)
-        return [text for e in told if (text := e.data.get("problem") or e.data.get("text"))]
+        found = (event.body for event in self.events())
+        texts = (
+            body.text if isinstance(body, Note) else body.problem
+            for body in found
+            if isinstance(body, Note | OutputsUnsaved)
+        )
+        return list(dict.fromkeys(filter(None, texts)))
 
     def log(self, node: int, process: str) -> Path:
         return self.node(node) / f"{process}.log"
 
     def plan_json(self) -> dict[str, Any]:
         try:
-            data = json.loads((self.path / "plan.json").read_bytes())
-        except (FileNotFoundError, ValueError):
-            raise NotFoundError(f"run {self.id} has no readable plan", "it was not planned yet") from None
-        assert isinstance(data, dict)
+            data = json.loads(read_regular(self.path / "plan.json", _LARGEST_PLAN))
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                f"run {self.id} has no plan yet", "it is made when nodes are known"
+            ) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise UnreadableRunError(f"run {self.id}: plan.json cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise UnreadableRunError(f"run {self.id}: plan.json is not a plan")
         return data
 
     def write(self, name: str, text: str) -> None:
-        """Write a file whole or not at all."""
-        target = self.path / name
-        part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        """Write a file atomically."""
+        write_atomic(self.path / name, text)
+
+    def _check_release(self) -> None:
+        if (self.path / "events.jsonl").exists():
+            raise UnreadableRunError(
+                "it was written by another release of Trainshed (events.jsonl, before format 1)",
+                "read it with the release that made it, or remove it with `trainshed rm --force`",
+            )
+
+
+def finished(run: RunDirectory, outcome: Outcome, started: float | None, attempt: int) -> Finished:
+    """The body of the final event: the outcome, and what lists show of an ended run."""
+    first = run.submitted()
+    body = run.submission()
+    return Finished(
+        outcome,
+        name=body.name,
+        engine=body.engine,
+        shape=body.shape,
+        user=body.user,
+        emulated=body.emulated,
+        attempt=attempt,
+        submitted=round(first.time, 4),
+        started=started,
+        labels=dict(body.labels),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,60 +271,86 @@ class Runs:
     root: Path
 
     @classmethod
-    def default(cls) -> Runs:
-        return cls(home() / "runs")
+    def of(cls, home: Path) -> Runs:
+        return cls(home / "runs")
 
-    def create(self, name: str) -> RunDirectory:
-        """A fresh folder, named so that people recognise it and no two are alike."""
+    def create(self, name: str, count: int = 1) -> list[RunDirectory]:
+        """Fresh folders, named so that people recognise them and no two are alike; several share a name."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         for _ in range(100):
-            path = self.root / f"{name}-{stamp}-{secrets.token_hex(2)}"
+            base = f"{name}-{stamp}-{secrets.token_hex(2)}"
+            first = self.root / (base if count == 1 else f"{base}.0")
             try:
-                path.mkdir()
+                first.mkdir()
             except FileNotFoundError:
                 self.root.mkdir(parents=True, exist_ok=True)
                 continue
             except FileExistsError:
                 continue
-            return RunDirectory(path)
+            rest = [self.root / f"{base}.{index}" for index in range(1, count)]
+            for path in rest:
+                path.mkdir()
+            return [RunDirectory(path) for path in (first, *rest)]
         raise UsageError(
             f"{self.root}: no free name for a run of {name}", "remove old runs with `trainshed rm`"
         )
 
+    def each(self) -> Iterator[RunDirectory]:
+        """Every run, in no order."""
+        try:
+            entries = os.scandir(self.root)
+        except FileNotFoundError:
+            return
+        with entries:
+            for entry in entries:
+                if _RUN_ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
+                    yield RunDirectory(self.root / entry.name)
+
     def all(self) -> list[RunDirectory]:
         """Every run, newest first."""
-        if not self.root.is_dir():
-            return []
-        found = (path for path in self.root.iterdir() if _RUN_ID.match(path.name))
-        stamps = {path: stamp for path in found if (stamp := _submitted(path)) is not None}
+        stamps = {run.path: stamp for run in self.each() if (stamp := _submission_time(run)) is not None}
         return [RunDirectory(p) for p in sorted(stamps, key=lambda p: (stamps[p], p.name), reverse=True)]
 
-    def find(self, text: str) -> RunDirectory:
-        """The run of that id, or the newest whose id begins with the text (`last`: the newest of all)."""
-        if text != "last" and not _RUN_ID.match(text):
-            raise UsageError(f"run {text!r} is no run id", "`trainshed ps -a` lists the runs")
-        exact = self.root / text
-        if text != "last" and (exact / "events.jsonl").exists():
-            return RunDirectory(exact)
+    def labelled(self, labels: dict[str, str]) -> Iterator[RunDirectory]:
+        """Runs that carry all of these labels, newest first."""
         for run in self.all():
-            if text == "last" or run.id.startswith(text):
+            with contextlib.suppress(UnreadableRunError):
+                found = run.submission().labels
+                if all(found.get(key) == value for key, value in labels.items()):
+                    yield run
+
+    def find(self, text: str) -> RunDirectory:
+        """The run of that id, or the only one whose id begins with the text (`last`: the newest of all)."""
+        if text == "last":
+            for run in self.all():
                 return run
-        raise NotFoundError(f"no run is called {text!r}", "`trainshed ps -a` lists the runs")
+            raise NotFoundError("there is no run yet", "`trainshed run job.yaml` makes one")
+        if not _RUN_ID.match(text):
+            raise UsageError(f"invalid run id: {text!r}", "`trainshed ps -a` lists the runs")
+        exact = RunDirectory(self.root / text)
+        if exact.is_recorded():
+            return exact
+        found = [run for run in self.all() if run.id.startswith(text)]
+        if len(found) > 1:
+            shown = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
+            raise UsageError(f"{len(found)} runs begin with {text!r}: {shown}", "write more of the id")
+        if not found:
+            raise NotFoundError(f"no run is called {text!r}", "`trainshed ps -a` lists the runs")
+        return found[0]
 
     def remove(self, run: RunDirectory) -> None:
         """Delete a run's folder; it disappears from listings first."""
-        run.path.rename(self.root / f"{_GRAVE}{run.id}")
+        run.path.rename(self.root / f"{_REMOVED}{run.id}-{secrets.token_hex(4)}")
         # Also those of others who were killed while they removed.
-        for grave in self.root.glob(f"{_GRAVE}*"):
-            shutil.rmtree(grave, ignore_errors=True)
+        for path in self.root.glob(f"{_REMOVED}*"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
-def _submitted(path: Path) -> float | None:
-    """When a run began; None for what is no run, or is removed meanwhile."""
-    record = path / "events.jsonl"
+def _submission_time(run: RunDirectory) -> float | None:
+    """When a run was submitted; by its folder if its events do not tell; None for what is not a run."""
     try:
-        age = record.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    first = next(events.read(record), None)
-    return first.time if first else age
+        return run.submitted().time
+    except UnreadableRunError:
+        with contextlib.suppress(OSError):
+            return run.path.stat().st_mtime if run.is_recorded() else None
+    return None

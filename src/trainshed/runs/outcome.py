@@ -26,10 +26,15 @@ class Failure:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Failure:
-        known = {k: data.get(k) for k in ("node", "process", "exit_code", "log")}
-        return cls(
-            Cause(data["cause"]), data["reason"], **known, last_lines=tuple(data.get("last_lines", ()))
-        )
+        """ValueError, KeyError or TypeError when the data are not a failure."""
+        numbers = {k: data.get(k) for k in ("node", "exit_code")}
+        texts = {k: data.get(k) for k in ("process", "log")}
+        if not all(value is None or isinstance(value, int) for value in numbers.values()):
+            raise ValueError(f"invalid failure: {numbers}")
+        if not all(value is None or isinstance(value, str) for value in texts.values()):
+            raise ValueError(f"invalid failure: {texts}")
+        lines = tuple(str(line) for line in data.get("last_lines", ()))
+        return cls(Cause(data["cause"]), str(data["reason"]), **numbers, **texts, last_lines=lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,10 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
+        """ValueError, KeyError or TypeError when the data are not an outcome."""
         failure = data.get("failure")
         return cls(
-            RunState(data["state"]), data["exit_code"], Failure.from_json(failure) if failure else None
+            RunState(data["state"]), int(data["exit_code"]), Failure.from_json(failure) if failure else None
         )
 
 
@@ -67,7 +73,7 @@ def exit_code_of(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def words_of(returncode: int) -> str:
+def describe_exit(returncode: int) -> str:
     """`exited with 3` or `was killed by SIGKILL`."""
     if returncode >= 0:
         return f"exited with {returncode}"

@@ -16,6 +16,7 @@ class RunState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     LOST = "lost"
+    UNREADABLE = "unreadable"
 
     @property
     def is_final(self) -> bool:
@@ -40,6 +41,7 @@ _FINAL = {
     RunState.FAILED: True,
     RunState.STOPPED: True,
     RunState.LOST: True,
+    RunState.UNREADABLE: False,
 }
 _EXIT = {
     RunState.PENDING: 75,
@@ -50,6 +52,7 @@ _EXIT = {
     RunState.FAILED: 1,
     RunState.STOPPED: 130,
     RunState.LOST: 70,
+    RunState.UNREADABLE: 70,
 }
 _MEANING = {
     RunState.PENDING: "waits for nodes",
@@ -60,6 +63,7 @@ _MEANING = {
     RunState.FAILED: "a rank, a node or a step failed; the reason says which",
     RunState.STOPPED: "somebody stopped it",
     RunState.LOST: "every process of the run is gone and none recorded an end",
+    RunState.UNREADABLE: "its record cannot be read; the reason says why",
 }
 
 
@@ -75,6 +79,7 @@ class Cause(StrEnum):
     DRIVER = "driver"
     STOP = "stop"
     ENGINE = "engine"
+    PREEMPTED = "preempted"
 
     @property
     def is_retried(self) -> bool:
@@ -92,4 +97,5 @@ _RETRIED = {
     Cause.DRIVER: False,
     Cause.STOP: False,
     Cause.ENGINE: True,
+    Cause.PREEMPTED: True,
 }

@@ -6,12 +6,13 @@ It holds no decision about machines: which node runs what is the plan's work.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from trainshed.axes import members
+from trainshed.registry import members
 from trainshed.spec.kinds import DeviceKind, Mode, Service
 from trainshed.spec.values import parse_duration, parse_shape, parse_size
 
@@ -24,6 +25,7 @@ _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET_NAME = re.compile(
     r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|SECRET_KEY|ACCESS_KEY|PRIVATE_KEY|API_KEY|CREDENTIALS?)$", re.I
 )
+_LABEL = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}\Z")
 _PASSWORD_IN_URL = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 
 
@@ -57,6 +59,9 @@ class Channel(Model):
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
     source: str | None = None
     target: str | None = None
+    maker: str | None = Field(
+        None, description="Python script that makes the folder `source`, its argument, when it is missing"
+    )
     access: str = Field("argument", pattern=r"^(argument|env|both)$")
     predownload: bool = False
     every: Seconds = Field(30.0, description="how often an output is uploaded while the job runs")
@@ -94,6 +99,7 @@ class JobSpec(Model):
     code: str | None = Field(None, description="folder or URL of the code")
     entry: str | None = Field(None, description="boot file in the code folder, started once per device")
     command: str | None = Field(None, description="shell command, started once per node")
+    args: tuple[str, ...] = Field((), description="positional arguments, before all others")
     parameters: dict[str, Scalar | list[Scalar] | None] = Field(default_factory=dict)
     inputs: tuple[Channel, ...] = ()
     outputs: tuple[Channel, ...] = ()
@@ -106,14 +112,28 @@ class JobSpec(Model):
     pre_start: str | None = Field(
         None, description="script in the code folder, sourced before the ranks start"
     )
+    requirements: str | None = Field(
+        None, description="file in the code folder: packages that are installed for this job alone"
+    )
     services: tuple[Service, ...] = ()
     mode: Mode = Mode.DISTRIBUTED
-    options: dict[str, Scalar] = Field(default_factory=dict, description="switches of the chosen contract")
+    options: dict[str, Scalar] = Field(
+        default_factory=dict, description="switches of the chosen contract and launcher"
+    )
     priority: int = Field(100, ge=1, le=1000)
     preemptible: bool = False
     retries: int = Field(0, ge=0, le=100)
     timeout: Seconds | None = None
     grace: Seconds = 5.0
+
+    @property
+    def inputs_in_code(self) -> tuple[str, ...]:
+        """Inputs that lie below a local code folder, relative to it: they need not be copied twice."""
+        if not self.code or "://" in self.code:
+            return ()
+        below = f"{self.code.rstrip('/')}/"
+        sources = (channel.source or "" for channel in self.inputs)
+        return tuple(source.removeprefix(below) for source in sources if source.startswith(below))
 
     @field_validator("launcher")
     @classmethod
@@ -124,6 +144,15 @@ class JobSpec(Model):
     @classmethod
     def _contract_exists(cls, value: str) -> str:
         return _member("contract", value)
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _args_are_text(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or any(
+            isinstance(v, (dict, list)) or v is None for v in value
+        ):
+            raise ValueError("write a list of words, such as [train, 10]")
+        return tuple(_env_text(v) for v in value)
 
     @field_validator("env", mode="before")
     @classmethod
@@ -142,11 +171,19 @@ class JobSpec(Model):
     def _one_program(self) -> JobSpec:
         if (self.entry is None) == (self.command is None):
             raise ValueError("write exactly one of entry (a boot file) and command (a shell line)")
-        both = {c.name for c in self.inputs} & {c.name for c in self.outputs}
-        names = [c.name for c in (*self.inputs, *self.outputs)]
-        if both or len(set(names)) != len(names):
-            raise ValueError(f"inputs and outputs: a name is used twice: {', '.join(sorted(names))}")
+        counts = Counter(channel.name for channel in (*self.inputs, *self.outputs))
+        if twice := sorted(name for name, count in counts.items() if count > 1):
+            raise ValueError(f"inputs and outputs: a name is used twice: {', '.join(twice)}")
         return self
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """ValueError for a label that cannot be listed in a line or put into a filter."""
+    for name, value in labels.items():
+        if not _LABEL.match(name):
+            raise ValueError(f"invalid name: {name!r}: use up to 63 letters, digits, dot, _, / and -")
+        if not isinstance(value, str) or len(value) > 256 or not value.isprintable():
+            raise ValueError(f"{name}: invalid value: {value!r:.80}: use up to 256 printable characters")
 
 
 def check_variables(values: Mapping[str, Any]) -> None:

@@ -7,37 +7,18 @@ file are relative to the file's folder and leave here absolute.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from trainshed import yamlfile
 from trainshed.errors import UsageError
-from trainshed.spec.job import Channel, JobSpec, Resources, SecretRef
-
-_PARTS: dict[str, type[BaseModel]] = {
-    "resources": Resources,
-    "inputs": Channel,
-    "outputs": Channel,
-    "secrets": SecretRef,
-}
-_LONGEST_FILE = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """One thing wrong with a job: where, what was written, and what to write instead."""
-
-    field: str
-    value: str
-    remedy: str
-
-    def __str__(self) -> str:
-        shown = f" is {self.value}" if self.value else ""
-        return f"{self.field}{shown}: {self.remedy}"
+from trainshed.files import read_regular
+from trainshed.spec.job import JobSpec, Resources
+from trainshed.spec.mistakes import Mistake, mistakes_of
+from trainshed.spec.near import near_file, near_path
 
 
 class SpecError(UsageError):
@@ -65,11 +46,16 @@ def load_job(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any
     try:
         spec = JobSpec.model_validate(_absolute(merged, base))
     except ValidationError as error:
-        mistakes += [_mistake(item) for item in error.errors(include_url=False)]
+        mistakes += mistakes_of(error, JobSpec, noun="job")
     mistakes += _missing_files(merged, base)
     if mistakes or spec is None:
         raise SpecError(origin, mistakes)
     return spec
+
+
+def load_fields(path: Path) -> dict[str, Any]:
+    """The fields of a job file as they are written."""
+    return _read(path)[2]
 
 
 def dump_job(spec: JobSpec) -> str:
@@ -87,23 +73,13 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, Path, dict[str, 
     if path.is_dir():
         path = path / "job.yaml"
     try:
-        if path.stat().st_size > _LONGEST_FILE:
-            raise UsageError(f"{path}: is larger than 1 MiB", "a job file is a short YAML file")
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        raw = yamlfile.parse(read_regular(path, yamlfile.LONGEST).decode("utf-8"), str(path))
+    except FileNotFoundError as error:
         raise UsageError(
-            f"{path}: no such job file", "give the path of a job.yaml or of its folder"
-        ) from None
+            f"{path}: no such job file{near_path(path)}", "give the path of a job.yaml or of its folder"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", "give a readable UTF-8 file") from None
-    except yaml.YAMLError as error:
-        raise UsageError(
-            f"{path}: is not valid YAML: {' '.join(str(error).split())}", "mend the line named"
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{path}: a value in it is none: {error}", "mend it, or put it in quotes") from None
-    except RecursionError:
-        raise UsageError(f"{path}: is nested too deeply", "a job file is a short YAML file") from None
+        raise UsageError(f"{path}: cannot be read: {error}", "give a readable UTF-8 file") from error
     if not isinstance(raw, dict):
         raise UsageError(
             f"{path}: holds {type(raw).__name__}, not a job", "start with `name: …` and `entry: …`"
@@ -139,19 +115,21 @@ def _absolute(raw: dict[str, Any], base: Path) -> dict[str, Any]:
     result = dict(raw)
     if isinstance(code := raw.get("code"), str):
         result["code"] = _local(code, base)
-    for side, field in (("inputs", "source"), ("outputs", "target")):
+    for side in ("inputs", "outputs"):
         if isinstance(raw.get(side), list):
-            result[side] = [
-                item | {field: _local(item[field], base)}
-                if isinstance(item, dict) and isinstance(item.get(field), str)
-                else item
-                for item in raw[side]
-            ]
+            result[side] = [_absolute_channel(item, base) for item in raw[side]]
     if isinstance(url := raw.get("log_url"), str):
         result["log_url"] = _local(url, base)
     if isinstance(name := raw.get("environment"), str) and "/" in name:
         result["environment"] = _local(name, base)
     return result
+
+
+def _absolute_channel(item: Any, base: Path) -> Any:
+    if not isinstance(item, dict):
+        return item
+    named = {key: item[key] for key in ("source", "target", "maker") if isinstance(item.get(key), str)}
+    return item | {key: _local(text, base) for key, text in named.items()}
 
 
 def _local(text: str, base: Path) -> str:
@@ -161,31 +139,7 @@ def _local(text: str, base: Path) -> str:
     try:
         return str((base / Path(text).expanduser()).resolve())
     except (RuntimeError, ValueError) as error:
-        raise UsageError(f"{text!r} is no path: {error}", "write the whole path") from None
-
-
-def _mistake(item: Any) -> Mistake:
-    where, kind = (
-        [part for part in item["loc"] if not str(part).startswith(("tagged-union", "function-"))],
-        item["type"],
-    )
-    field = ".".join(str(part) for part in where) or "job"
-    if kind == "extra_forbidden":
-        model = _PARTS.get(str(where[0]), JobSpec) if len(where) > 1 else JobSpec
-        allowed = sorted(model.model_fields)
-        near = get_close_matches(str(where[-1]), allowed, n=1, cutoff=0.6)
-        remedy = f"did you mean {near[0]}?" if near else f"no such key; the keys are {', '.join(allowed)}"
-        return Mistake(field, "", remedy)
-    if kind == "missing":
-        return Mistake(field, "", "is missing, and the job needs it")
-    remedy = str(item["msg"]).removeprefix("Value error, ")
-    hidden = "secret" in field or "env" in where or not where
-    return Mistake(field, "" if hidden else _shown(item.get("input")), remedy[:1].lower() + remedy[1:])
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+        raise UsageError(f"invalid path: {text!r}: {error}", "write the whole path") from error
 
 
 def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
@@ -196,10 +150,14 @@ def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
         folder = Path(_local(code, base))
         if not folder.is_dir():
             mistakes.append(
-                Mistake("code", repr(code), "no such folder; give the folder that holds the code")
+                Mistake(
+                    "code",
+                    repr(code),
+                    f"no such folder{near_path(folder)}; give the folder that holds the code",
+                )
             )
             folder = None
-    for field in ("entry", "pre_start"):
+    for field in ("entry", "pre_start", "requirements"):
         name = raw.get(field)
         if not isinstance(name, str):
             continue
@@ -214,17 +172,22 @@ def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
                     Mistake(field, repr(name), "leads outside the code folder; name a file inside it")
                 )
             elif not target.is_file():
-                mistakes.append(Mistake(field, repr(name), f"no such file in {folder}"))
+                mistakes.append(
+                    Mistake(field, repr(name), f"no such file in {folder}{near_file(folder, name)}")
+                )
     for index, channel in enumerate(raw.get("inputs") or () if isinstance(raw.get("inputs"), list) else ()):
         source = channel.get("source") if isinstance(channel, dict) else None
         if source is None:
             mistakes.append(
                 Mistake(f"inputs.{index}.source", "", "is missing: an input comes from a folder or URL")
             )
-        elif (
-            isinstance(source, str)
-            and "://" not in source.removeprefix("file://")
-            and not Path(_local(source, base)).exists()
-        ):
-            mistakes.append(Mistake(f"inputs.{index}.source", repr(source), "no such file or folder"))
+        elif isinstance(source, str) and "://" not in source.removeprefix("file://"):
+            maker = channel.get("maker")
+            if isinstance(maker, str) and not Path(_local(maker, base)).is_file():
+                mistakes.append(Mistake(f"inputs.{index}.maker", repr(maker), "no such file"))
+            elif maker is None and not Path(_local(source, base)).exists():
+                near = near_path(Path(_local(source, base)))
+                mistakes.append(
+                    Mistake(f"inputs.{index}.source", repr(source), f"no such file or folder{near}")
+                )
     return mistakes

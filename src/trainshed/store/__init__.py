@@ -1,17 +1,19 @@
 """Object stores and files: URLs, one copy engine, credentials, the embedded store's life.
 
-It knows nothing of jobs, runs or servers. Everything here but the embedded store's start is
-standard library only and runs on Python 3.7, because scripts in foreign environments reach it
-through the `moxing` module.
+It knows nothing of jobs, runs or servers. The engine itself is `payload/modelarts/trainshed_store`, which scripts in
+foreign environments reach through the `moxing` module; here are what only Trainshed has: profiles, buckets, and the
+embedded store.
 """
 
 from __future__ import annotations
 
-from trainshed.store.api import cat, disk_usage, exists, list_tree, read_bytes, remove, write_bytes
-from trainshed.store.copy import copy
-from trainshed.store.credentials import Credentials, resolve
-from trainshed.store.errors import (
+from functools import partial
+
+from trainshed.payload.modelarts.trainshed_store.copy import copy as _copy
+from trainshed.payload.modelarts.trainshed_store.credentials import Credentials
+from trainshed.payload.modelarts.trainshed_store.errors import (
     AccessDeniedError,
+    BucketNotFoundError,
     ChecksumError,
     CopyError,
     DiskFullError,
@@ -19,14 +21,30 @@ from trainshed.store.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from trainshed.store.location import Location, parse_url
-from trainshed.store.progress import Progress, Summary
-from trainshed.store.tree import Entry, Problem
+from trainshed.payload.modelarts.trainshed_store.location import Location, parse_url
+from trainshed.payload.modelarts.trainshed_store.progress import CopySummary, Progress
+from trainshed.payload.modelarts.trainshed_store.tree import Entry, Problem
+from trainshed.store.api import (
+    cat,
+    disk_usage,
+    exists,
+    list_level,
+    list_tree,
+    read_bytes,
+    remove,
+    write_bytes,
+)
+from trainshed.store.buckets import add_bucket, check_target, list_buckets, remove_bucket
+from trainshed.store.credentials import resolve
+
+copy = partial(_copy, resolve=resolve)
 
 __all__ = [
     "AccessDeniedError",
+    "BucketNotFoundError",
     "ChecksumError",
     "CopyError",
+    "CopySummary",
     "Credentials",
     "DiskFullError",
     "Entry",
@@ -36,15 +54,19 @@ __all__ = [
     "Progress",
     "StoreError",
     "StoreUnavailableError",
-    "Summary",
+    "add_bucket",
     "cat",
+    "check_target",
     "copy",
     "disk_usage",
     "exists",
+    "list_buckets",
+    "list_level",
     "list_tree",
     "parse_url",
     "read_bytes",
     "remove",
+    "remove_bucket",
     "resolve",
     "write_bytes",
 ]

@@ -8,17 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.errors import UsageError
-from trainshed.store.credentials import Credentials, resolve
-from trainshed.store.errors import ObjectNotFoundError, StoreError
-from trainshed.store.local import Root, explained
-from trainshed.store.location import Location, parse_url
-from trainshed.store.s3 import Client
-from trainshed.store.tree import Entry, scan_local, scan_remote
+from trainshed.payload.modelarts.trainshed_store.credentials import Credentials
+from trainshed.payload.modelarts.trainshed_store.errors import ObjectNotFoundError, StoreError
+from trainshed.payload.modelarts.trainshed_store.local import Root, explained
+from trainshed.payload.modelarts.trainshed_store.location import Location, parse_url
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
+from trainshed.payload.modelarts.trainshed_store.tree import Entry, scan_local, scan_remote
+from trainshed.store.credentials import resolve
 
 
 @contextmanager
-def connected(place: Location, credentials: Credentials | None = None) -> Iterator[Client]:
-    client = Client(credentials or resolve(place.scheme))
+def connected(place: Location, credentials: Credentials | None = None) -> Iterator[S3Client]:
+    client = S3Client(credentials or resolve(place.scheme))
     try:
         yield client
     finally:
@@ -69,13 +70,45 @@ def list_tree(url: str, *, credentials: Credentials | None = None) -> list[Entry
         return []
 
 
+def list_level(url: str, *, credentials: Credentials | None = None) -> Iterator[Entry]:
+    """What is directly in a directory, bucket or prefix; of a single file or object itself.
+
+    Directories have neither size nor time: asking for them would mean to list all that is in them.
+    """
+    place = parse_url(url)
+    if not place.is_remote:
+        yield from _local_level(place)
+        return
+    with connected(place, credentials) as client:
+        found = False
+        for item in client.listing(place.bucket, place.prefix, delimiter="/"):
+            found = True
+            name = item.key[len(place.prefix) :]
+            if name.rstrip("/"):
+                is_directory = item.is_prefix or name.endswith("/")
+                yield Entry(name.rstrip("/"), item.size, item.modified, is_directory=is_directory)
+        if not found and place.key:
+            yield from list_tree(url, credentials=credentials)
+
+
+def _local_level(place: Location) -> Iterator[Entry]:
+    path = Path(place.path)
+    with explained(place.path):
+        for item in sorted(path.iterdir()) if path.is_dir() else [path]:
+            info = item.lstat()
+            if item.is_dir():
+                yield Entry(item.name, is_directory=True)
+            else:
+                yield Entry(item.name, info.st_size, info.st_mtime)
+
+
 def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:
     place = parse_url(url)
     if not place.is_remote:
         try:
             return Path(place.path).read_bytes()
-        except FileNotFoundError:
-            raise ObjectNotFoundError(f"no such file: {place.path}") from None
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError(f"no such file: {place.path}") from error
         except OSError as error:
             raise StoreError(
                 f"cannot read {place.path}: {error.strerror}", "check the path and its rights"
@@ -86,9 +119,9 @@ def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:
 
 def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
     """The bytes of a file or object, a piece at a time, all of one version."""
-    from trainshed.store.local_side import LocalReading
-    from trainshed.store.parts import PART, ChangedError
-    from trainshed.store.remote_side import RemoteReader, RemoteReading
+    from trainshed.payload.modelarts.trainshed_store.local_side import LocalReading
+    from trainshed.payload.modelarts.trainshed_store.parts import PART, ChangedError
+    from trainshed.payload.modelarts.trainshed_store.remote_side import RemoteReader, RemoteReading
 
     place = parse_url(url)
 
@@ -98,7 +131,7 @@ def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
             for start in range(0, reading.size, PART):
                 yield bytes(reading.read(start, buffer[: min(PART, reading.size - start)]))
         except ChangedError as error:
-            raise StoreError(f"{place} {error}", "read it again") from None
+            raise StoreError(f"{place} {error}", "read it again") from error
 
     try:
         if not place.is_remote:
@@ -112,8 +145,8 @@ def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
                 yield client.get(place.bucket, place.key).body
                 return
             yield from pieces(RemoteReader(client, place.bucket, "").open(Entry(place.key)))
-    except ChangedError:
-        raise ObjectNotFoundError(f"no such file: {place}") from None
+    except ChangedError as error:
+        raise ObjectNotFoundError(f"no such file: {place}") from error
 
 
 def write_bytes(url: str, data: bytes, *, credentials: Credentials | None = None) -> None:

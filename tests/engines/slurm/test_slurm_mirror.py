@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 from collections.abc import Callable
@@ -13,128 +14,164 @@ from typing import Any
 
 import pytest
 
-from trainshed.engines._asking import state_of
-from trainshed.engines.base import Request, Status
-from trainshed.engines.slurm import login, remote
-from trainshed.engines.slurm.profile import Profile, Settings
-from trainshed.errors import UsageError
-from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Kind
+from trainshed import Client, Run
+from trainshed.api import site as server
+from trainshed.engines.slurm import remote
+from trainshed.engines.slurm.client import Slurm
+from trainshed.engines.slurm.profile import save
+from trainshed.errors import TrainshedError, UsageError
+from trainshed.runs import places, site
+from trainshed.runs.directory import RunDirectory, finished
+from trainshed.runs.events import Submitted
 from trainshed.runs.outcome import Outcome
+from trainshed.runs.places import RunPlace
+from trainshed.runs.site import RemoteSite, SiteError
 from trainshed.runs.states import RunState
 from trainshed.spec.job import JobSpec
 from trainshed.spec.load import load_job
 
-pytestmark = [pytest.mark.slurm]
+pytestmark = [pytest.mark.slurm, pytest.mark.core]
+
+SITE = RemoteSite("me@site", python=sys.executable)
+FIRST = Submitted(name="job", engine="slurm", shape="1x1", settings={"settings": {}})
+Answer = tuple[dict[str, Any], bytes]
 
 
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
-    """A run at the site, whose Slurm no longer knows it; the login node answers within this process."""
+    """A run at the site, whose Slurm has not taken it yet; the login node answers within this process."""
     monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "laptop"))
-    site = tmp_path / "site"
-    run = RunDirectory(site / "runs/job-1")
+    monkeypatch.setattr(Slurm, "jobs", lambda _self: [])
+    run = RunDirectory(tmp_path / "site/runs/job-1")
     run.node(0).mkdir(parents=True)
-    run.append(Kind.SUBMITTED, name="job", engine="slurm", shape="1x1")
+    run.writer("submit").append(FIRST)
 
-    def call(_profile: Profile, words: dict[str, Any], upload: object = None) -> tuple[dict[str, Any], bytes]:
+    def call(_site: RemoteSite, request: dict[str, Any], upload: object = None) -> Answer:
         with pytest.MonkeyPatch.context() as inside:
-            inside.setenv("TRAINSHED_HOME", str(site))
-            answer, data = login._answer(json.loads(json.dumps(words)))
+            inside.setenv("TRAINSHED_HOME", str(tmp_path / "site"))
+            answer, data = server.SiteServer().answer(json.loads(json.dumps(request)))
         return json.loads(json.dumps(answer)), data
 
-    def status(asked: RunDirectory) -> Status:
-        return remote.status(asked) if remote.is_mirror(asked) else Status(alive=False)
-
-    monkeypatch.setattr(login.ENGINE, "status", status)
-    monkeypatch.setattr(remote, "_call", call)
-    monkeypatch.setattr(remote, "_FRESH", 0.0)
+    monkeypatch.setattr(site, "call", call)
     return run
 
 
-def _mirror(there: RunDirectory) -> RunDirectory:
-    here = RunDirectory(Runs.default().root / there.id)
+def _mirror(there: RunDirectory) -> Run:
+    client = Client()
+    here = RunDirectory(client.home / "runs" / there.id)
     here.path.mkdir(parents=True)
-    mark = {"path": str(there.path), "upload": "", "profile": {"login": "me@site"}}
-    here.write("remote.json", json.dumps(mark))
-    here.append(Kind.SUBMITTED, name="job", engine="slurm", shape="1x1")
-    return here
+    places.mark(here, RunPlace(path=str(there.path), site=SITE.to_json()))
+    here.writer("submit").append(FIRST)
+    return client.get(there.id)
+
+
+def _end(run: RunDirectory) -> None:
+    run.record_end(finished(run, Outcome.of(None), None, 1))
 
 
 def test_a_run_with_more_than_one_answer_holds_is_not_lost(
     there: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login, "_MOST", 1000)
+    monkeypatch.setattr(server, "_MOST", 1000)
     (there.path / "outputs").mkdir()
     content = {name: os.urandom(size) for name, size in {"a": 2500, "b": 10, "c": 700, "empty": 0}.items()}
     for name, data in content.items():
         (there.path / "outputs" / name).write_bytes(data)
-    there.append(Kind.FINISHED, **Outcome.of(None).to_json())
+    _end(there)
     here = _mirror(there)
-    states = [state_of(here).state for _ in range(5)]
-    assert states == [RunState.PENDING] * 3 + [RunState.SUCCEEDED] * 2
+    states = [here.state for _ in range(6)]
+    ended = states.index(RunState.SUCCEEDED)
+    assert ended > 2 and states == [RunState.PENDING] * ended + [RunState.SUCCEEDED] * (6 - ended)
     assert {p.name: p.read_bytes() for p in (here.path / "outputs").iterdir()} == content
 
 
 def test_the_log_of_a_later_attempt_does_not_go_on_where_the_first_ended(there: RunDirectory) -> None:
     here, log = _mirror(there), there.node(0) / "rank-0.log"
     log.write_text("first try\n")
-    remote.pull(here)
+    here.refresh()
     log.rename(log.with_name("rank-0.attempt-1.log"))
     log.write_text("a second try that says more\n")
-    remote.pull(here)
+    here.refresh()
     with log.open("a") as stream:
         stream.write("and more\n")
-    remote.pull(here)
-    assert (here.node(0) / log.name).read_text() == "a second try that says more\nand more\n"
-    assert (here.node(0) / "rank-0.attempt-1.log").read_text() == "first try\n"
+    here.refresh()
+    folder = here.path / "node-0"
+    assert (folder / log.name).read_text() == "a second try that says more\nand more\n"
+    assert (folder / "rank-0.attempt-1.log").read_text() == "first try\n"
 
 
-def test_what_has_not_changed_is_not_sent_again(there: RunDirectory) -> None:
+def test_what_has_not_changed_is_not_sent_again(there: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     here = _mirror(there)
     (there.path / "plan.json").write_text("{}")
-    asked: list[list[Any]] = []
-    call = remote._call
+    sent: list[list[Any]] = []
+    call = site.call
 
-    def counted(*args: Any) -> tuple[dict[str, Any], bytes]:
+    def counted(*args: Any) -> Answer:
         answer, data = call(*args)
-        asked.append([name for name, *_ in answer["files"]])
+        sent.append([name for name, *_ in answer["files"]])
         return answer, data
 
-    remote._call = counted
-    remote.pull(here)
-    remote.pull(here)
+    monkeypatch.setattr(site, "call", counted)
+    here.refresh()
+    here.refresh()
     there.write("plan.json", "[]")
-    remote.pull(here)
-    assert asked == [["events.jsonl", "plan.json"], [], ["plan.json"]]
+    here.refresh()
+    assert sent == [["events/submit.jsonl", "plan.json"], [], ["plan.json"]]
     assert (here.path / "plan.json").read_text() == "[]"
 
 
-def test_an_end_told_after_the_files_were_listed_waits_for_its_outputs(
+def test_an_end_recorded_after_the_files_were_listed_waits_for_its_outputs(
     there: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, files = _mirror(there), login._files
+    here, files = _mirror(there), server._files
 
     def late(run: RunDirectory, ended: bool) -> Any:
         found = list(files(run, ended))
         if not ended:
             (run.path / "outputs").mkdir()
             (run.path / "outputs/model").write_text("weights")
-            run.append(Kind.FINISHED, **Outcome.of(None).to_json())
+            _end(run)
         return found
 
-    monkeypatch.setattr(login, "_files", late)
-    remote.pull(here)
-    assert not any(event.kind is Kind.FINISHED for event in here.events())
-    assert state_of(here).state is RunState.SUCCEEDED
+    monkeypatch.setattr(server, "_files", late)
+    here.refresh()
+    assert here.directory.end() is None
+    assert here.state is RunState.SUCCEEDED
     assert (here.path / "outputs/model").read_text() == "weights"
 
 
-def _settings() -> Settings:
-    return Settings(profile=Profile.model_validate({"login": "me@site", "python": sys.executable}))
+def test_a_run_removed_at_its_site_is_not_alive_and_can_be_removed(there: RunDirectory) -> None:
+    here = _mirror(there)
+    assert here.state is RunState.PENDING
+    shutil.rmtree(there.path)
+    seen = here.refresh()
+    assert seen.state is RunState.FAILED
+    assert seen.reason == f"it was removed from me@site:{there.path} before its end was fetched"
+    Client().remove(here)
+    assert not here.path.exists()
 
 
-def _job(folder: Path, **fields: Any) -> JobSpec:
+def test_a_site_out_of_reach_does_not_end_a_run(there: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = _mirror(there)
+
+    def cut(*_rest: object) -> Answer:
+        raise SiteError("the line is cut", "")
+
+    monkeypatch.setattr(site, "call", cut)
+    seen = here.refresh()
+    assert seen.state is RunState.PENDING and "the line is cut" in seen.reason
+
+
+def test_a_file_outside_the_run_is_not_written(there: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = _mirror(there)
+    files = [["../../../stolen", 0, 3, 0, 0]]
+    answer = {"files": files, "left": False, "alive": True, "waiting": "", "problem": ""}
+    monkeypatch.setattr(site, "call", lambda *_rest: (answer, b"bad"))
+    assert "outside the run" in here.refresh().reason
+    assert not (here.path.parents[2] / "stolen").exists()
+
+
+def _job(**fields: Any) -> JobSpec:
     return load_job({"name": "job", "command": "true"} | fields)
 
 
@@ -145,41 +182,42 @@ def test_an_input_that_is_one_file_keeps_its_name(tmp_path: Path) -> None:
         {"name": "data", "source": str(tmp_path / "train.csv")},
         {"name": "more", "source": str(tmp_path / "folder")},
     ]
-    job = _job(tmp_path, inputs=inputs)
-    places = {name: remote._place(name, path) for name, path in remote._local_sources(job).items()}
-    moved = login._moved(job.model_dump(mode="json"), places, Path("/up"))
+    job = _job(inputs=inputs)
+    sources = remote._local_sources(job)
+    targets = {name: name if path.is_dir() else f"{name}/{path.name}" for name, path in sources.items()}
+    moved = server._moved(job.model_dump(mode="json"), targets, Path("/up"))
     assert [channel.source for channel in moved.inputs] == ["/up/inputs/data/train.csv", "/up/inputs/more"]
 
 
 def test_a_log_url_that_is_a_folder_here_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="log_url"):
-        remote._local_sources(_job(tmp_path, log_url=str(tmp_path)))
+        remote._local_sources(_job(log_url=str(tmp_path)))
 
 
 def test_a_run_whose_first_files_cannot_be_fetched_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "laptop"))
+    client = Client(tmp_path / "laptop")
+    save("slurm", {"login": "me@site"}, client.home)
 
-    def call(_profile: Profile, words: dict[str, Any], *_rest: object) -> tuple[dict[str, Any], bytes]:
-        if words["action"] == "submit":
-            return {"runs": ["/there/runs/job-1.0", "/there/runs/job-1.1"], "upload": "/there/uploads/x"}, b""
-        raise remote.LoginError("the line is cut", "")
+    def call(_site: RemoteSite, request: dict[str, Any], *_rest: object) -> Answer:
+        if request["action"] == "submit":
+            return {"runs": [f"/there/runs/{name}" for name in request["ids"]], "upload": "/there/u/x"}, b""
+        raise SiteError("the line is cut", "")
 
-    monkeypatch.setattr(remote, "_call", call)
-    remote.submit(Request(_job(tmp_path)), _settings(), {})
-    assert sorted(run.id for run in Runs.default().all()) == ["job-1.0", "job-1.1"]
-    seen = state_of(Runs.default().find("job-1.0"))
+    monkeypatch.setattr(site, "call", call)
+    first = client.submit(_job(), engine="slurm", options={"array": "2"})
+    assert sorted(run.id for run in client.runs()) == first.array
+    seen = first.refresh()
     assert seen.state is RunState.PENDING and "the line is cut" in seen.reason
-    assert Runs.default().find("job-1.1").array() == ["job-1.0", "job-1.1"]
 
 
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """What stands for ssh: a shell on this machine."""
     monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "site"))
-    monkeypatch.setattr(remote, "_ssh", lambda _profile: ["bash", "-c"])
-    return lambda line: monkeypatch.setattr(remote, "_ssh", lambda _profile: ["bash", "-c", line])
+    monkeypatch.setattr(site, "_ssh", lambda _site: ["bash", "-c"])
+    return lambda line: monkeypatch.setattr(site, "_ssh", lambda _site: ["bash", "-c", line])
 
 
 def _link(stream: Any) -> None:
@@ -189,30 +227,65 @@ def _link(stream: Any) -> None:
         archive.addfile(item, io.BytesIO())
 
 
-def test_what_the_login_node_cannot_unpack_is_said_with_its_own_remedy(near: Any, tmp_path: Path) -> None:
-    words = {"action": "submit", "job": {"name": "a", "command": "true"}, "settings": {}, "places": {}}
-    with pytest.raises(remote.LoginError, match="absolute path") as caught:
-        remote._call(_settings().profile, words, _link)
+SUBMIT = {
+    "action": "submit", "engine": "slurm", "ids": ["job-1"], "job": {"name": "a", "command": "true"},
+    "settings": {}, "targets": {}, "labels": {}, "emulate": False, "secrets": {},
+}  # fmt: skip
+
+
+def test_what_the_login_node_cannot_unpack_is_told_with_its_own_remedy(near: Any, tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="absolute path") as caught:
+        site.call(SITE, dict(SUBMIT), _link)
     assert "links" in caught.value.hint
     assert not list((tmp_path / "site/uploads").iterdir())
 
 
-def test_words_of_another_version_are_said_to_be_that(near: Any) -> None:
-    words = {"action": "describe", "settings": {"nothing": 1}}
-    with pytest.raises(remote.LoginError) as caught:
-        remote._call(_settings().profile, words)
-    assert "same version" in caught.value.hint
+def test_settings_of_another_release_are_told_to_be_that(near: Any) -> None:
+    request = {"action": "describe", "engine": "slurm", "settings": {"nothing": 1}}
+    with pytest.raises(SiteError) as caught:
+        site.call(SITE, request)
+    assert "same release" in caught.value.hint
+
+
+def test_another_release_is_refused_before_anything_is_read(
+    near: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "VERSION", "0.0.1")
+    with pytest.raises(TrainshedError, match=r"release .*, this one 0\.0\.1") as caught:
+        site.call(SITE, {"action": "pull"})
+    assert caught.value.code == "other-release"
 
 
 def test_a_login_node_that_reads_nothing_and_says_nothing_has_an_end(
     near: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_LIMIT", 0.2)
+    monkeypatch.setattr(site, "_LIMIT", 0.2)
     near("exec 0<&-; sleep 60")
 
     def much(stream: Any) -> None:
         while True:
             stream.write(bytes(1 << 16))
 
-    with pytest.raises(remote.LoginError, match="did not answer"):
-        remote._call(_settings().profile, {"action": "submit"}, much)
+    with pytest.raises(SiteError, match="did not answer"):
+        site.call(SITE, {"action": "submit"}, much)
+
+
+@pytest.mark.hardening
+def test_a_python_with_blanks_and_signs_stays_one_word(
+    near: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / "my python; touch stolen"
+    odd.symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SiteError):  # a Python that is not in its own environment has no Trainshed
+        site.call(RemoteSite("me@site", python=str(odd)), {"action": "describe"})
+    assert not (tmp_path / "stolen").exists()
+
+
+@pytest.mark.hardening
+@pytest.mark.parametrize("login", ["-Fx", "-oProxyCommand=touch@x", "me@-host", "a b", "me@host\n-Fx", ""])
+def test_a_login_that_ssh_would_take_for_an_option_is_refused(tmp_path: Path, login: str) -> None:
+    with pytest.raises(UsageError, match="login"):
+        save("slurm", {"login": login}, tmp_path)
+    with pytest.raises(UsageError, match="invalid login"):
+        site._ssh(RemoteSite(login))

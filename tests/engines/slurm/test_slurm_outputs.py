@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import resource
 import shutil
+from typing import Any
 
 import pytest
 
-from trainshed.engines.slurm import enter
-from trainshed.engines.slurm.order import Facts, Order, Question
+from trainshed.engines.cluster import enter
+from trainshed.engines.cluster.order import Facts, Order, Question
 from trainshed.engines.slurm.states import (
-    Entry,
     JobState,
+    QueueEntry,
+    describe_reason,
     failure_of,
     parse_devices,
     parse_fields,
     parse_notice,
     parse_squeue,
-    reason_words,
     state_of,
-    waiting_words,
+    waiting_reason,
 )
+from trainshed.errors import TrainshedError
 from trainshed.runs.outcome import Outcome
 from trainshed.runs.states import Cause, RunState
 
-pytestmark = [pytest.mark.slurm]
+pytestmark = [pytest.mark.slurm, pytest.mark.core]
 
 SQUEUE = """\
 7|7|N/A|PENDING|Resources|2026-11-15T21:48:11|N/A||trainshed:train-1
@@ -93,26 +95,59 @@ def test_states_are_understood_with_what_slurm_puts_behind_them() -> None:
 
 
 def test_reasons_are_plain_words_with_the_expected_start() -> None:
-    entry = Entry("1", "1", None, JobState.PENDING, "Resources", "2026-11-15T21:48:11", "N/A", "", "")
-    assert waiting_words(entry) == (
+    entry = QueueEntry("1", "1", None, JobState.PENDING, "Resources", "2026-11-15T21:48:11", "N/A", "", "")
+    assert waiting_reason(entry) == (
         "all nodes that fit it are busy (Resources); expected to start 2026-11-15 21:48:11"
     )
-    assert "limit" in reason_words("QOSMaxJobsPerUserLimit") and "limit" in reason_words("AssocGrpCpuLimit")
-    assert "node7" in reason_words("(ReqNodeNotAvail, UnavailableNodes:node7)")
-    assert reason_words("BrandNew") == "Slurm says: BrandNew"
+    assert "limit" in describe_reason("QOSMaxJobsPerUserLimit") and "limit" in describe_reason(
+        "AssocGrpCpuLimit"
+    )
+    assert "node7" in describe_reason("(ReqNodeNotAvail, UnavailableNodes:node7)")
+    assert describe_reason("BrandNew") == "Slurm says: BrandNew"
 
 
 def test_what_nodes_and_driver_say_survives_the_pipe() -> None:
     facts = Facts(3, "n3", "10.0.0.3", 10241, ((2, "10.1.0.2"), (3, None)), 16, "no bubblewrap")
     assert Facts.from_line(facts.to_line()) == facts
     assert Facts.from_line("Welcome to the cluster!\n") is None
-    order = Order("sandbox", "/scratch", ("/a",), ("/b", "/c"), "127.0.0.1 localhost\n")
+    order = Order(1, "sandbox", "/scratch", ("/a",), ("/b", "/c"), "127.0.0.1 localhost\n")
     assert Order.from_line(order.to_line()) == order
-    question = Question.from_line(Question("cpu", 2, "ib0", ("10.0.0.1",), ((0, 1),)).to_line())
-    assert (question.kind, question.devices, list(question.addresses)) == ("cpu", 2, ["10.0.0.1"])
+    question = Question("cpu", 2, "ib0", ("10.0.0.1",), ((0, 1),))
+    assert Question.from_line(question.to_line()) == question
 
 
-WORDS = ["-w", "/job/code", "-e", "KEY", "-e", "RANK", "lab/torch:2", "python", "train.py", "--epochs=3"]
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        (Facts(3, "n3", "10.0.0.3", 10241, (), 16), lambda line: Facts.from_line(line)),
+        (Question("cpu", 2), lambda line: Question.from_line(line.encode())),
+        (Order(1, "plain", "/scratch", (), (), ""), lambda line: Order.from_line(line.encode())),
+    ],
+)
+def test_a_line_of_another_release_is_refused_in_one_sentence(message: Any, read: Any) -> None:
+    line = message.to_line()
+    line = line if isinstance(line, str) else line.decode()
+    head, _, body = line.partition("{")
+    for spoilt in ('"version": 2', '"versoin": 1', '"version": 1, "colour": "red"', '"version": ['):
+        with pytest.raises(TrainshedError, match="cannot be understood") as caught:
+            read(f"{head}{{{body}".replace('"version": 1', spoilt))
+        assert caught.value.code == "other-release" and "same release" in caught.value.hint
+
+
+WORDS = [
+    "-w",
+    "/job/code",
+    "-e",
+    "KEY",
+    "-e",
+    "RANK",
+    "-e",
+    "SLURM_PROCID",
+    "lab/torch:2",
+    "python",
+    "train.py",
+    "--epochs=3",
+]
 MOUNTS = [("/scratch/node-0/tmp", "/tmp"), ("/runs/r", "/runs/r")]
 
 
@@ -123,7 +158,7 @@ MOUNTS = [("/scratch/node-0/tmp", "/tmp"), ("/runs/r", "/runs/r")]
             "podman",
             "podman run --rm --network=host --ipc=host --label trainshed=r/0 --ulimit=nofile=512:512 "
             "--ulimit=nproc=32768:32768 -v /scratch/node-0/tmp:/tmp -v /runs/r:/runs/r "
-            "-w /job/code -e KEY -e RANK lab/torch:2 python train.py --epochs=3",
+            "-w /job/code -e KEY -e RANK -e SLURM_PROCID lab/torch:2 python train.py --epochs=3",
         ),
         (
             "apptainer",
@@ -133,13 +168,15 @@ MOUNTS = [("/scratch/node-0/tmp", "/tmp"), ("/runs/r", "/runs/r")]
         (
             "enroot",
             "enroot start --rw --mount /scratch/node-0/tmp:/tmp --mount /runs/r:/runs/r --env KEY --env RANK "
+            "--env SLURM_PROCID "
             'lab/torch:2 /bin/sh -c cd "$0" && exec "$@" /job/code python train.py --epochs=3',
         ),
         (
             "pyxis",
-            "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --export=ALL --jobid=7 --nodelist=n3 "
+            "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --mpi=none --export=ALL --jobid=7 --nodelist=n3 "
             "--container-image=lab/torch:2 --container-mounts=/scratch/node-0/tmp:/tmp,/runs/r:/runs/r "
-            "--container-workdir=/job/code python train.py --epochs=3",
+            "--container-workdir=/job/code env -u SLURM_JOBID -u SLURM_STEPID -u SLURM_STEP_ID -u SLURM_GTIDS "
+            "SLURM_PROCID=3 python train.py --epochs=3",
         ),
     ],
 )
@@ -150,7 +187,11 @@ def test_each_container_tool_gets_its_own_command_line(
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     found = enter.command(
-        tool, "trainshed=r/0", MOUNTS, WORDS, {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3"}
+        tool,
+        "trainshed=r/0",
+        MOUNTS,
+        WORDS,
+        {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3", "SLURM_PROCID": "3"},
     )
     assert " ".join(found) == expected
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainshed.engines.base import Request
-from trainshed.engines.slurm.engine import SlurmEngine
-from trainshed.engines.slurm.profile import save
+from trainshed import Client
+from trainshed.engines.base import Prepared
+from trainshed.engines.slurm.profile import save as save_profile
 from trainshed.errors import RefusedError, UsageError
+from trainshed.home import trainshed_home
 from trainshed.spec.load import load_job
 
-pytestmark = [pytest.mark.slurm]
+pytestmark = [pytest.mark.slurm, pytest.mark.core]
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,17 @@ def _job(**fields: Any) -> Any:
     return load_job({"name": "train", "command": "true"} | fields)
 
 
+def _plan(job: Any, emulate: bool = False, **options: str) -> Prepared:
+    client = Client()
+    return client.plan(client.request(job, options=options, emulate=emulate), "slurm")
+
+
 def _options(job: Any, emulate: bool = False, **options: str) -> list[str]:
-    text = SlurmEngine().preview(Request(job, options=options, emulate=emulate)).request
-    return re.findall(r"^#SBATCH (.*)$", text, re.M)
+    return re.findall(r"^#SBATCH (.*)$", _plan(job, emulate, **options).text, re.M)
+
+
+def save(name: str, values: dict[str, Any]) -> None:
+    save_profile(name, values, trainshed_home())
 
 
 def test_the_script_asks_for_what_the_job_needs_and_nothing_else(home: Path) -> None:
@@ -49,7 +57,7 @@ def test_the_script_asks_for_what_the_job_needs_and_nothing_else(home: Path) -> 
         "--signal=B:TERM@35",
         "--requeue",
         "--open-mode=append",
-        f"--output={home}/runs/train-preview/slurm.log",
+        f"--output={home}/runs/train-preview/driver.log",
     ]
 
 
@@ -78,9 +86,9 @@ def test_time_limits_are_read_in_our_form_and_in_slurms(text: str, minutes: int)
 
 
 def test_an_array_has_one_run_directory_for_each_task(home: Path) -> None:
-    text = SlurmEngine().preview(Request(_job(), options={"array": "3%1"})).request
+    text = _plan(_job(), array="3%1").text
     assert "#SBATCH --array=0-2%1\n" in text
-    assert f"#SBATCH --output={home}/runs/train-preview.%a/slurm.log\n" in text
+    assert f"#SBATCH --output={home}/runs/train-preview.%a/driver.log\n" in text
     assert f'run={home}/runs/train-preview."$SLURM_ARRAY_TASK_ID"\n' in text
 
 
@@ -96,9 +104,10 @@ def test_modules_setup_and_paths_of_a_profile_come_before_the_driver() -> None:
             "sbatch": ["--reservation=friday"],
         },
     )
-    lines = SlurmEngine().preview(Request(_job())).request.splitlines()
+    lines = _plan(_job()).text.splitlines()
     assert lines[lines.index("#SBATCH --reservation=friday") + 1 :] == [
         "",
+        "trap '' TERM",
         "command -v module >/dev/null || . /etc/profile",
         "module load cuda/12.1 gcc || exit 1",
         "source /opt/site.sh",
@@ -110,15 +119,14 @@ def test_modules_setup_and_paths_of_a_profile_come_before_the_driver() -> None:
 
 
 def _run_line() -> str:
-    from trainshed.runs.directory import home
-
-    return f"{home()}/runs/train-preview"
+    return f"{trainshed_home()}/runs/train-preview"
 
 
 def test_a_folder_with_blanks_stays_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / "my home; rm"))
-    text = SlurmEngine().preview(Request(_job())).request
+    text = _plan(_job()).text
     assert f"run='{tmp_path}/my home; rm/runs/train-preview'" in text
+    assert f'#SBATCH --output="{tmp_path}/my home; rm/runs/train-preview/driver.log"\n' in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
@@ -137,17 +145,17 @@ def test_a_folder_with_blanks_stays_one_word(tmp_path: Path, monkeypatch: pytest
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
-        SlurmEngine().preview(Request(_job(), options=options))
+        _plan(_job(), **options)
     assert caught.value.hint
 
 
 def test_an_image_needs_to_know_how_the_cluster_runs_containers() -> None:
     with pytest.raises(RefusedError, match="container"):
-        SlurmEngine().preview(Request(_job(image="lab/torch:2")))
-    SlurmEngine().preview(Request(_job(image="lab/torch:2"), options={"container": "apptainer"}))
+        _plan(_job(image="lab/torch:2"))
+    _plan(_job(image="lab/torch:2"), container="apptainer")
 
 
-def test_a_thousand_nodes_are_planned_and_rendered_in_seconds(tmp_path: Path) -> None:
+def test_a_thousand_nodes_are_planned_and_rendered(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("")
     job = load_job(
@@ -159,11 +167,9 @@ def test_a_thousand_nodes_are_planned_and_rendered_in_seconds(tmp_path: Path) ->
             "resources": "1024x8:nvidia",
         }
     )
-    began = time.monotonic()
-    preview = SlurmEngine().preview(Request(job))
-    assert time.monotonic() - began < 20
-    assert "#SBATCH --nodes=1024\n" in preview.request and "#SBATCH --gres=gpu:8\n" in preview.request
-    assert subprocess.run(["bash", "-n"], input=preview.request, text=True, check=False).returncode == 0
+    preview = _plan(job)
+    assert "#SBATCH --nodes=1024\n" in preview.text and "#SBATCH --gres=gpu:8\n" in preview.text
+    assert subprocess.run(["bash", "-n"], input=preview.text, text=True, check=False).returncode == 0
     nodes = preview.plan.nodes
     assert preview.plan.size == 8192 and len(nodes) == 1024
     assert len({node.address for node in nodes}) == len({node.name for node in nodes}) == 1024
@@ -189,3 +195,82 @@ def test_a_profile_that_no_yaml_reader_takes_is_one_clear_error(home: Path, text
     (home / "profiles/lab.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"lab\.yaml"):
         _options(_job(), profile="lab")
+
+
+@pytest.mark.hardening
+def test_signs_of_slurms_own_pattern_in_a_path_stand_for_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / '50%j "x"'))
+    (found,) = [text for text in _options(_job(), array="2") if text.startswith("--output")]
+    assert found == f'--output="{tmp_path}/50%%j \\"x\\"/runs/train-preview.%a/driver.log"'
+
+
+@pytest.mark.hardening
+@pytest.mark.parametrize("name", ["back\\slash", "two\nlines"])
+def test_a_home_that_slurm_cannot_be_told_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path / name))
+    with pytest.raises(RefusedError, match="no backslash and no control character"):
+        _plan(_job())
+
+
+LINE = "x\n#SBATCH --uid=0"
+
+
+@pytest.mark.hardening
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"gres": {"ascend": LINE}}, "gres"),
+        ({"gres": {"ascend": "npu --uid=0"}}, "gres"),
+        ({"partition": LINE}, "partition"),
+        ({"preemptible_qos": LINE}, "preemptible_qos"),
+        ({"constraint": LINE}, "constraint"),
+        ({"sbatch": [LINE]}, "sbatch"),
+        ({"srun": [LINE]}, "srun"),
+        ({"modules": [LINE]}, "modules"),
+        ({"setup": [LINE]}, "setup"),
+        ({"setup": ["#SBATCH --uid=0"]}, "setup"),
+        ({"python": LINE}, "python"),
+        ({"python": "-c"}, "python"),
+        ({"home": LINE}, "home"),
+        ({"scratch": "/tmp\u2028x"}, "scratch"),
+        ({"env": {"A\nB": "x"}}, "env"),
+    ],
+)
+def test_no_value_of_a_profile_becomes_another_line_of_the_script(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(UsageError, match=field) as caught:
+        save("lab", values)
+    assert caught.value.hint and "\n" not in caught.value.message
+
+
+@pytest.mark.hardening
+@pytest.mark.parametrize("text", ["afterok:1\n#SBATCH --uid=0", "afterok:1 --uid=0", "afterok:$(id)", "a;b"])
+def test_a_dependency_is_runs_or_jobs_and_nothing_else(text: str) -> None:
+    with pytest.raises(UsageError, match="option dependency="):
+        _options(_job(), dependency=text)
+    assert "--dependency=afterany:12,afterok:13_2+5" in _options(
+        _job(), dependency="afterany:12,afterok:13_2+5"
+    )
+
+
+def test_priority_and_preemptible_become_nice_qos_and_requeue() -> None:
+    assert not any(option.startswith("--nice") for option in _options(_job()))
+    assert "--nice=60" in _options(_job(priority=40))
+    save("lab", {"qos": "normal", "preemptible_qos": "scavenger", "requeue": False})
+    found = _options(_job(preemptible=True), profile="lab")
+    assert "--qos=scavenger" in found and "--requeue" in found
+    found = _options(_job(), profile="lab")
+    assert "--qos=normal" in found and "--no-requeue" in found
+
+
+def test_what_slurm_cannot_be_told_of_a_priority_is_said_in_a_note() -> None:
+    notes = _plan(_job(priority=300)).plan.notes
+    assert any("priority 300 has no effect" in note for note in notes)
+    notes = _plan(_job(preemptible=True)).plan.notes
+    assert any("preemptible" in note and "preemptible_qos" in note for note in notes)
+    save("lab", {"preemptible_qos": "scavenger"})
+    notes = _plan(_job(priority=40, preemptible=True), profile="lab").plan.notes
+    assert not any("priority" in note or "preemptible" in note for note in notes)

@@ -15,9 +15,9 @@ import pytest
 from packages import ENDLESS, QUICK, Unpacked, unpacked
 
 from support import until
-from trainshed.bench.tester.model import Test
-from trainshed.bench.tester.server import HttpServer
-from trainshed.bench.tester.service import Service
+from trainshed.tester.model import Test
+from trainshed.tester.server import HttpServer
+from trainshed.tester.service import TesterService
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.real]
 
@@ -126,8 +126,8 @@ def test_the_exit_code_names_the_step_that_failed(
 
 
 @pytest.fixture
-def tester(tmp_path: Path) -> Iterator[tuple[Service, HttpServer]]:
-    service = Service(tmp_path / "tester")
+def tester(tmp_path: Path) -> Iterator[tuple[TesterService, HttpServer]]:
+    service = TesterService(tmp_path / "tester")
     service.start()
     server = HttpServer(service, ("127.0.0.1", 0))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -140,11 +140,16 @@ def tester(tmp_path: Path) -> Iterator[tuple[Service, HttpServer]]:
 
 
 def test_a_network_test_with_v2_hands_its_result_in(
-    tmp_path: Path, tester: tuple[Service, HttpServer]
+    tmp_path: Path, tester: tuple[TesterService, HttpServer]
 ) -> None:
     service, server = tester
-    token = service.ledger.add_test(Test("20210126-ljp0IY", model="tiny-test_v1.5"))
     package = unpacked(tmp_path)
+    # A package runs once; the organiser has the rules that it was built with.
+    promised = json.loads((package.root / "code" / "rules.json").read_text()) | {"runs": 1}
+    rules = json.dumps(promised)
+    token = service.ledger.add_test(
+        Test("20210126-ljp0IY", model="tiny-test_v1.5", rules=rules, attested=True)
+    )
     package.edit("config.sh", MODELARTS_VERSION="V2")
     config = package.root / "code" / "config.json"
     values = {"testid": "20210126-ljp0IY", "Model": "tiny-test_v1.5", "Division": "closed",
@@ -162,6 +167,7 @@ def test_a_network_test_with_v2_hands_its_result_in(
     assert done.returncode == 0, done.stdout
     (stored,) = service.ledger.results()
     assert (stored.state, stored.findings) == ("valid", ())
+    assert stored.summary["attestation"].startswith("attested: ")
     stub = (package.root / "log" / "stub.log").read_text()
     assert f"acknowledged as {stored.upload}" in stub and "tester verdict: valid" in stub
     assert token not in stub + done.stdout
@@ -170,7 +176,7 @@ def test_a_network_test_with_v2_hands_its_result_in(
     kept = service.inbox.folder("20210126-ljp0IY", stored.upload)
     assert (kept / "log" / "benchmark.log").is_file()
 
-    from trainshed.bench.tester.ranking import rank
+    from trainshed.tester.ranking import rank
 
     (table,) = rank(service.ledger.tests(), service.ledger.results())
     assert table.places[0].score == pytest.approx(stored.summary["score"])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from packages import unpacked
 
-from trainshed.bench.check import check
-from trainshed.store import embedded, list_tree
+from trainshed.bench.judge.check import check
+from trainshed.store import list_tree
+from trainshed.store.seaweed import embedded
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.real]
 
@@ -22,12 +23,12 @@ def bucket(tmp_path: Path) -> Iterator[str]:
     import numpy
     from sklearn.datasets import load_digits
 
+    from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
     from trainshed.store import copy
-    from trainshed.store.s3 import Client
 
     home = tmp_path / "home"
     credentials = embedded.ensure_running(home).credentials
-    client = Client(credentials)
+    client = S3Client(credentials)
     client.create_bucket("aisbench")
     digits = load_digits()
     images = (digits.data / 16).astype("float32")

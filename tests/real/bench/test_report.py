@@ -30,11 +30,19 @@ PLOTS = [
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [
         made.MadeRun(
-            seed=i, steps=600, epochs=6, noise=0.3, watts=180.0, accuracies=(0.4, 0.5, 0.6, 0.7, 0.76, 0.8)
+            seed=i,
+            steps=600,
+            epochs=6,
+            jitter=0.03,
+            train_samples=13_000,
+            watts=180.0,
+            accuracies=(0.4, 0.5, 0.6, 0.7, 0.76, 0.8),
         )
         for i in (1, 2, 3)
     ]
-    folder = made.made_result(tmp_path_factory.mktemp("report"), runs=runs, seal=False)
+    folder = made.made_result(
+        tmp_path_factory.mktemp("report"), made.made_rules(dataset=None), runs, seal=False
+    )
     entry = entry_of(folders.load_result(folder), folder)
     others = [replace(entry, id=f"other-{n}", ranks=n, score=320.0 * n) for n in (1, 2)]
     return write_reports(folder, others)
@@ -89,3 +97,37 @@ def test_the_report_prints_in_a_few_pages_with_its_tables(report: Path, browser:
     data = page.pdf(format="A4")
     assert data.startswith(b"%PDF") and 1 <= data.count(b"/Type /Page\n") <= 5
     page.close()
+
+
+@pytest.mark.field
+def test_what_is_not_plotted_is_one_line_and_logs_are_linked(browser: Any, tmp_path: Path) -> None:
+    folder = made.made_result(tmp_path, made.made_rules(dataset=None), seal=False)
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto(write_reports(folder).as_uri())
+    (line,) = page.locator("p.absent").all_inner_texts()
+    assert line.startswith("Not plotted: ") and "Scaling (history holds no valid result" in line
+    assert page.locator("figure").count() == page.locator("figure svg").count()
+    links = page.locator(".logs a").evaluate_all("links => links.map(link => link.href)")
+    assert len(links) == 12 and all(Path(link.removeprefix("file://")).is_file() for link in links)
+    assert page.locator(".swipe").first.inner_text() == "The table scrolls sideways →"
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert not page.locator(".swipe").first.is_visible()
+
+
+@pytest.mark.field
+def test_the_time_before_the_start_mark_is_marked_and_explained(report: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(report.as_uri())
+    use = page.locator("figure", has_text="Device use")
+    assert use.locator("line.start").count() == 1
+    assert "before it (negative) nodes were prepared" in use.locator(".hint").inner_text()
+
+
+@pytest.mark.field
+def test_no_number_of_a_bar_lies_on_the_line_of_the_score(report: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(report.as_uri())
+    runs = page.locator("figure", has=page.locator("figcaption", has_text="Runs"))
+    line = runs.locator("line.level").bounding_box()["y"]
+    boxes = [text.bounding_box() for text in runs.locator("text.inside").all()]
+    assert len(boxes) == 3 and all(line < box["y"] or line > box["y"] + box["height"] for box in boxes)

@@ -74,7 +74,7 @@ def test_v2_nodes_find_hooks_names_folders_and_tables(shed: Shed, tmp_path: Path
     joined = (tmp_path / "log" / logs[1]).read_text()
     assert "[rank-2] " in joined and "[rank-3] " in joined and "[rank-0] " not in joined
     assert summary["emulated"] is True
-    assert json.loads((Path(summary["path"]) / "result.json").read_text())["emulated"] is True
+    assert summary["emulated"] is True
     assert "EMULATED" in shed.cli("show", "last").stdout
 
 
@@ -89,6 +89,20 @@ def test_v1_on_nodes_without_a_root_of_their_own(shed: Shed) -> None:
     assert len(found["table"]["server_list"]) == 1
 
 
+def _wheel(folder: Path, requires: str = "") -> None:
+    wheel = folder / "only_here-1-py3-none-any.whl"
+    needed = f"Requires-Dist: {requires}\n" if requires else ""
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("only_here.py", "WORD = 'installed'\n")
+        archive.writestr(
+            "only_here-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: only-here\nVersion: 1\n{needed}"
+        )
+        archive.writestr(
+            "only_here-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("only_here-1.dist-info/RECORD", "")
+
+
 def test_packages_of_the_job_are_installed_for_its_node_alone(shed: Shed) -> None:
     job = shed.job(
         "packages",
@@ -99,20 +113,30 @@ def test_packages_of_the_job_are_installed_for_its_node_alone(shed: Shed) -> Non
         entry="boot.py",
         contract="modelarts-v1",
     )
-    wheel = job.parent / "only_here-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("only_here.py", "WORD = 'installed'\n")
-        archive.writestr(
-            "only_here-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: only-here\nVersion: 1\n"
-        )
-        archive.writestr(
-            "only_here-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr("only_here-1.dist-info/RECORD", "")
+    _wheel(job.parent)
     done = shed.cli("run", job, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     line = shed.log(json.loads(done.stdout)["id"], 0).strip()
     assert line == "installed /tmp/.trainshed/packages/only_here.py"
+
+
+@pytest.mark.field
+def test_packages_that_the_environment_has_are_not_installed_again(shed: Shed) -> None:
+    """A small package that needs a framework of several GB does not bring that framework along."""
+    script = (
+        "import os, only_here, yaml; print(only_here.WORD, sorted(os.listdir('/tmp/.trainshed/packages')))"
+    )
+    job = shed.job(
+        "needing",
+        {"boot.py": script, "list.txt": "--no-index\nPyYAML\n./only_here-1-py3-none-any.whl\n"},
+        entry="boot.py",
+        requirements="list.txt",
+    )
+    _wheel(job.parent, "PyYAML>=5")
+    done = shed.cli("run", job, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = shed.log(json.loads(done.stdout)["id"], 0).strip()
+    assert found.startswith("installed [") and "only_here.py" in found and "yaml" not in found.lower()
 
 
 def test_packages_that_cannot_be_installed_end_the_run_and_say_why(shed: Shed) -> None:
@@ -144,7 +168,7 @@ def test_a_log_that_cannot_be_left_does_not_cost_the_run(shed: Shed, tmp_path: P
     job.write_text(json.dumps(spec | {"options": {"job_id": "jobx"}}))
     done = shed.cli("run", job, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    events = (Path(json.loads(done.stdout)["path"]) / "node-0" / "events.jsonl").read_text()
+    events = (shed.path(json.loads(done.stdout)["id"]) / "events" / "node-0-1.jsonl").read_text()
     assert f"cannot save the log {name}" in events
 
 

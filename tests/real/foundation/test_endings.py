@@ -32,15 +32,14 @@ def until_gone(run: str) -> dict[int, str]:
 
 
 def test_a_rank_that_exits_1_fails_the_run_with_its_own_words(shed: Shed) -> None:
-    code = "import os, sys, time\nif os.environ['TRAINSHED_RANK'] == '2': sys.exit('the disk is made of cheese')\ntime.sleep(60)"
+    code = "import os, sys, time\nif os.environ['TRAINSHED_RANK'] == '2': sys.exit('the disk is made of cheese')\ntime.sleep(60)\nprint('slept')"
     job = shed.job(files={"t.py": code}, entry="t.py", resources="2x2")
-    began = time.monotonic()
     summary, _ = finish(shed, job)
     assert summary["state"] == "failed" and summary["exit_code"] == 1
     failure = summary["failure"]
     assert failure["process"] == "rank-2" and failure["node"] == 1
     assert failure["last_lines"] == ["the disk is made of cheese"]
-    assert time.monotonic() - began < 15, "the others must not be waited for"
+    assert all(shed.log(summary["id"], rank) == "" for rank in (0, 1, 3)), "the others are not waited for"
 
 
 def test_the_foreground_report_leads_with_the_first_failure(shed: Shed) -> None:
@@ -109,7 +108,9 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(shed: Shed) -> No
     began = time.monotonic()
     done = shed.cli("stop", run, "--json")
     assert json.loads(done.stdout)[0]["state"] == "stopped"
-    assert 0.9 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.9, "the grace is kept"
+    (process,) = shed.show(run)["processes"]
+    assert process["returncode"] == -signal.SIGKILL
     assert not until_gone(run)
 
 
@@ -124,7 +125,7 @@ def test_a_rank_may_save_its_work_within_the_grace(shed: Shed) -> None:
     run = shed.submit(job)
     until(lambda: "up" in _text(shed, run), what="the rank")
     shed.cli("stop", run)
-    assert (shed.path(run) / "outputs" / "out" / "saved").read_text() == "yes"
+    assert (shed.path(run) / "outputs" / "node-0" / "out" / "saved").read_text() == "yes"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -159,7 +160,7 @@ def test_a_killed_foreground_command_ends_its_run(shed: Shed) -> None:
 def test_a_failed_attempt_is_tried_again_and_its_logs_are_kept(shed: Shed) -> None:
     job = shed.job(
         files={
-            "t.sh": 'f="$TRAINSHED_METRICS_DIR/tried"\nif [ ! -e "$f" ]; then touch "$f"; echo first; exit 3; fi\necho second'
+            "t.sh": 'f="$HOME/tried"\nif [ ! -e "$f" ]; then touch "$f"; echo first; exit 3; fi\necho second'
         },
         entry="t.sh",
         retries=2,

@@ -9,15 +9,16 @@ import random
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from killing import kinds
 
 from support import Shed, processes_of, until
 
 pytestmark = [pytest.mark.foundation, pytest.mark.real]
 
 TRIALS = 50
-LIMIT = 10.0
 CODE = (
     "import subprocess, time\n"
     "subprocess.Popen(['sleep', '300'])\n"
@@ -26,45 +27,22 @@ CODE = (
 )
 
 
-def kinds(run: str) -> dict[str, list[int]]:
-    """The run's processes by what they are."""
-    found: dict[str, list[int]] = {}
-    for pid, line in processes_of(run).items():
-        if "engines.local.driver" in line:
-            kind = "driver"
-        elif "bwrap" in line.partition(" ")[0]:
-            kind = "sandbox"
-        elif "agent.main" in line:
-            kind = "coordinator" if line.rstrip().endswith("--node 0") else "agent"
-        elif "t.py" in line:
-            kind = "rank"
-        elif "sleep" in line:
-            kind = "grandchild"
-        else:
-            continue
-        found.setdefault(kind, []).append(pid)
-    return found
-
-
 def trial(shed: Shed, job: object, seed: int) -> tuple[str, str]:
     choice = random.Random(seed)
     run = shed.submit(job)  # type: ignore[arg-type]
     if seed % 2:
         until(lambda: "rank" in kinds(run), 30, "a rank")
     time.sleep(choice.random() * 1.5)
-    victims = {kind: pids for kind, pids in kinds(run).items() if kind != "grandchild"}
+    victims = {kind: pids for kind, pids in kinds(run).items() if kind not in ("grandchild", "guard")}
     assert victims, "the driver lives at least"
     kind = choice.choice(sorted(victims))
-    began = time.monotonic()
     try:
         os.kill(choice.choice(victims[kind]), signal.SIGKILL)
     except ProcessLookupError:
         pytest.fail("nothing ends by itself here")
     done = shed.cli("wait", run, "--json", "--timeout", "60")
-    spent = time.monotonic() - began
     summary = json.loads(done.stdout)
-    what = f"trial {seed}: {kind} killed, run {run}: {summary['state']}, {summary['reason']}, {spent:.1f} s"
-    assert spent < LIMIT, what
+    what = f"trial {seed}: {kind} killed, run {run}: {summary['state']}, {summary['reason']}"
     assert summary["state"] in ("failed", "lost"), what
     assert summary["reason"], what
     if kind == "rank":
@@ -108,3 +86,36 @@ def test_without_a_sandbox_the_end_is_as_true(shed: Shed, kind: str) -> None:
     summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "30").stdout)
     assert summary["state"] in ("failed", "lost"), summary
     until(lambda: not processes_of(run), 10, lambda: f"the end of {processes_of(run)}")
+
+
+@pytest.mark.hardening
+@pytest.mark.parametrize(
+    "pair", [("driver", "coordinator"), ("driver", "agent"), ("guard", "coordinator"), ("guard", "driver")]
+)
+def test_without_a_sandbox_two_killed_together_leave_nothing(shed: Shed, pair: tuple[str, str]) -> None:
+    job = shed.job("kill", {"t.py": CODE}, entry="t.py", resources="2x1")
+    run = shed.submit(job, "-o", "isolation=plain")
+    until(lambda: len(kinds(run).get("grandchild", ())) == 4 and "guard" in kinds(run), 30, "all")
+    found = kinds(run)
+    for pid in [found[kind][0] for kind in pair]:
+        os.kill(pid, signal.SIGKILL)
+    summary = json.loads(shed.cli("wait", run, "--json", "--timeout", "60").stdout)
+    assert summary["state"] in ("failed", "lost"), summary
+    until(lambda: not processes_of(run), 20, lambda: f"the end of {processes_of(run)}")
+
+
+@pytest.mark.hardening
+def test_a_run_goes_on_without_its_guard(shed: Shed) -> None:
+    job = shed.job("guarded", {"t.sh": "while [ ! -e go ]; do sleep 0.05; done; echo on"}, entry="t.sh")
+    run = shed.submit(job, "-o", "isolation=plain")
+    until(
+        lambda: kinds(run).keys() >= {"guard", "driver"} and list(shed.path(run).glob("node-0/rank-0.log")),
+        30,
+    )
+    os.kill(kinds(run)["guard"][0], signal.SIGKILL)
+    assert shed.show(run)["state"] == "running"
+    (cwd,) = {
+        Path(f"/proc/{pid}/cwd").readlink() for pid, line in processes_of(run).items() if "t.sh" in line
+    }
+    (cwd / "go").touch()
+    assert json.loads(shed.cli("wait", run, "--json", "--timeout", "60").stdout)["state"] == "succeeded"

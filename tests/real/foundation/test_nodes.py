@@ -125,7 +125,7 @@ def test_a_run_in_the_background_is_listed_followed_waited_for_and_removed(shed:
     until(lambda: shed.show(run)["state"] == "running", what="running")
     assert [r["id"] for r in json.loads(shed.cli("ps", "--json").stdout)] == [run]
     assert shed.cli("wait", run, "--timeout", "0.1").returncode == 75
-    assert shed.cli("rm", run).returncode == 2, "it still runs"
+    assert shed.cli("rm", run).returncode == 64, "it still runs"
     follower = shed.start("logs", "-f", run, "--rank", "0")
     assert follower.stdout and follower.stdout.readline() == "up\n"
     (go / "on").touch()
@@ -134,14 +134,14 @@ def test_a_run_in_the_background_is_listed_followed_waited_for_and_removed(shed:
     assert out == "on\n"
     assert json.loads(shed.cli("ps", "--json").stdout) == []
     assert shed.cli("rm", run).returncode == 0
-    assert shed.cli("show", run).returncode == 2
+    assert shed.cli("show", run).returncode == 64
 
 
 def test_several_job_files_start_together_or_not_at_all(shed: Shed) -> None:
     good = [shed.job(n, {"t.py": f"print('{n}')"}, entry="t.py", resources="1x1") for n in ("one", "two")]
     wrong = shed.job("three", command="true", resourcs="1x1")
     refused = shed.cli("submit", *good, wrong)
-    assert refused.returncode == 2 and "did you mean resources?" in refused.stderr
+    assert refused.returncode == 64 and "did you mean resources?" in refused.stderr
     assert not refused.stdout and not (shed.home / "runs").exists()
     told = [json.loads(line) for line in shed.cli("submit", *good, "--json").stdout.splitlines()]
     assert [shed.cli("wait", run["id"]).returncode for run in told] == [0, 0]
@@ -155,7 +155,9 @@ def test_the_same_job_trains_in_every_shape_and_the_ranks_really_talk(
 ) -> None:
     assert (ENVIRONMENTS / framework).is_dir(), f"trainshed env create {framework}"
     subprocess.run([sys.executable, ROOT / "examples" / "data" / "make_digits.py"], check=True)
-    done = shed.cli("run", ROOT / "examples" / f"{framework}-digits", "-j", shape)
+    epochs = 1 if shape == "1x1" else 3  # as many steps as on more ranks, more or less
+    example = ROOT / "examples" / f"{framework}-digits"
+    done = shed.cli("run", example, "-j", shape, "-p", f"epochs={epochs}", "-p", "target=0.9", timeout=280)
     assert done.returncode == 0, done.stderr
     nodes, devices = map(int, shape.split("x"))
     size = nodes * devices

@@ -127,7 +127,7 @@ def test_a_lost_store_is_reported_with_where_the_outputs_lie(stored: Shed, tmp_p
     assert summary["state"] == "failed" and "cannot save output out to obs://job/out/" in summary["reason"]
     rest = stored.home / "scratch" / run / "node-0" / "job" / "outputs" / "out" / "from-0"
     assert rest.stat().st_size == 1000, "nothing that was written disappears"
-    events = (stored.path(run) / "events.jsonl").read_text()
+    events = "".join(path.read_text() for path in (stored.path(run) / "events").glob("driver-*.jsonl"))
     assert f"outputs that could not be saved lie in {stored.home / 'scratch' / run}" in events
 
 

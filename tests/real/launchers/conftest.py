@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ class Finished:
     path: Path
     code: int
     said: str
+    shown: dict[str, Any]
 
     @property
     def text(self) -> str:
@@ -32,7 +32,7 @@ class Finished:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        return json.loads((self.path / "result.json").read_text())
+        return self.shown
 
     @property
     def trained(self) -> dict[int, tuple[int, str, str]]:
@@ -43,9 +43,7 @@ class Finished:
     @property
     def seconds_after_death(self) -> float:
         (died,) = set(re.findall(r"DIES ([\d.]+)", self.text))
-        events = [json.loads(line) for line in (self.path / "events.jsonl").read_text().splitlines()]
-        ended = [event["time"] for event in events if event["kind"] == "finished"]
-        return ended[0] - float(died)
+        return float(self.shown["ended"]) - float(died)
 
 
 @pytest.fixture
@@ -61,6 +59,6 @@ def train(shed: Shed) -> Callable[..., Finished]:
         done = shed.cli("run", job)
         found = re.search(r"^run (\S+)$", done.stderr, re.M)
         assert found, done.stderr
-        return Finished(found[1], shed.path(found[1]), done.returncode, done.stderr)
+        return Finished(found[1], shed.path(found[1]), done.returncode, done.stderr, shed.show(found[1]))
 
     return run

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from support import Shed, processes_of, until
-from trainshed import axes
-from trainshed.engines.base import Request
+from trainshed import registry
+from trainshed.api import Client
 from trainshed.plan.model import Plan
+from trainshed.runs.states import RunState
 from trainshed.spec.job import JobSpec
 
 pytestmark = [
@@ -101,7 +102,7 @@ def test_private_keys_are_nowhere_in_the_run_and_nobody_else_is_let_in(shed: She
     job = shed.job("job", launcher="command", services=["ssh"], command=wait, resources="2x1")
     run = shed.path(shed.submit(job))
     try:
-        until(lambda: "running" in (run / "events.jsonl").read_text(), 120, "the run's start")
+        until(lambda: shed.show(run.name)["state"] == "running", 120, "the run's start")
         plan = Plan.from_json(json.loads((run / "plan.json").read_text()))
         scratch = shed.home / "scratch" / run.name
         keys = sorted(scratch.glob("node-*/home/trainshed/.ssh/id_ed25519"))
@@ -122,8 +123,8 @@ def test_private_keys_are_nowhere_in_the_run_and_nobody_else_is_let_in(shed: She
         assert _login("127.0.0.1", port, keys[0]) == "refused", "it must listen at the node's address only"
     finally:
         for node in (0, 1):
-            (run / f"node-{node}" / "go").touch()
-    until(lambda: (run / "result.json").exists(), 60, "the run's end")
+            (run / f"node-{node}" / "reports" / "go").touch()
+    until(lambda: (run / "events" / "end.jsonl").exists(), 60, "the run's end")
     until(lambda: not processes_of(run.name), 20, "all processes' end")
     assert not scratch.exists(), "keys must not outlive the run"
 
@@ -138,11 +139,9 @@ def test_a_session_left_behind_dies_with_the_run(train: Callable) -> None:
 
 
 @pytest.mark.timeout(420)
-def test_32_jobs_with_ssh_and_different_contracts_run_at_once_and_never_meet(
-    shed: Shed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRAINSHED_HOME", str(shed.home))
-    count, contracts = 32, axes.members("contract")
+def test_32_jobs_with_ssh_and_different_contracts_run_at_once_and_never_meet(shed: Shed) -> None:
+    client = Client(shed.home)
+    count, contracts = 32, registry.members("contract")
     command = (
         f'set -e; mark="$TRAINSHED_RUN_ID $TRAINSHED_NODE"; echo "$mark" | ssh {OTHER} "cat > /tmp/mark"; '
         # Waiting with a read that nobody answers costs no process, as `sleep` would.
@@ -162,19 +161,19 @@ def test_32_jobs_with_ssh_and_different_contracts_run_at_once_and_never_meet(
                 command=command,
                 resources="2x1",
             )
-            runs.append(axes.load("engine", "local").submit(Request(job)).path)
-        marks = [run / f"node-{node}" / "here" for run in runs for node in (0, 1)]
+            runs.append(client.submit(job).path)
+        marks = [run / f"node-{node}" / "reports" / "here" for run in runs for node in (0, 1)]
         until(lambda: all(mark.exists() for mark in marks), 200, "all 64 nodes at work at once")
     finally:
         for run in runs:
             for node in (0, 1):
-                (run / f"node-{node}").mkdir(exist_ok=True)
-                (run / f"node-{node}" / "go").touch()
-    until(lambda: all((run / "result.json").exists() for run in runs), 120, "all runs' end")
+                (run / f"node-{node}" / "reports").mkdir(parents=True, exist_ok=True)
+                (run / f"node-{node}" / "reports" / "go").touch()
+    until(lambda: all((run / "events" / "end.jsonl").exists() for run in runs), 120, "all runs' end")
     keys: list[str] = []
     places: list[tuple[str, int]] = []
     for run in runs:
-        assert json.loads((run / "result.json").read_text())["state"] == "succeeded", run
+        assert client.get(run.name).state is RunState.SUCCEEDED, run
         plan = Plan.from_json(json.loads((run / "plan.json").read_text()))
         places += [
             (node.address, port) for node in plan.nodes for port in {plan.ssh[0], plan.ssh[node.index]}

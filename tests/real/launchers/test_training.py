@@ -25,6 +25,9 @@ COMMANDS = {
     "horovodrun": ("horovod", "horovodrun -np 4 -hostfile $TRAINSHED_HOSTFILE python train_horovod.py {}"),
 }
 
+BOUND = 60
+"""Seconds: far above what the end takes on a busy machine, far below the hangs of frameworks left alone."""
+
 
 def _all_four_trained_on_two_nodes(run) -> None:
     assert run.code == 0, run.said + run.text[-3000:]
@@ -54,7 +57,7 @@ def test_a_killed_rank_ends_the_run_within_seconds(framework: str, train: Callab
     )
     failure = run.outcome["failure"]
     assert failure["process"] == "rank-1" and "SIGKILL" in failure["reason"], failure
-    assert run.seconds_after_death < 12, run.seconds_after_death
+    assert run.seconds_after_death < BOUND, run.seconds_after_death
     until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 
@@ -67,7 +70,7 @@ def test_a_worker_killed_under_the_frameworks_own_launcher_ends_the_run_within_s
         framework, shape="2x1", launcher=framework, command=command.replace("-np 4", "-np 2").format("--die")
     )
     assert run.code != 0
-    assert run.seconds_after_death < 20, run.seconds_after_death
+    assert run.seconds_after_death < BOUND, run.seconds_after_death
     until(lambda: not processes_of(run.id), 20, "the end of all processes")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,6 @@ from support import ENVIRONMENTS
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if missing() and os.getuid() == 0:
-        subprocess.run(f"apt-get update -qq; {INSTALL}", shell=True, capture_output=True, timeout=300)
     if missing():
         pytest.skip(f"Slurm is not installed ({', '.join(missing())}): {INSTALL}")
     yield from _started(tmp_path_factory)

@@ -10,7 +10,7 @@ from typing import Any
 from slurm_cluster import Cluster
 
 from support import processes_of, until
-from trainshed.engines._asking import state_of
+from trainshed import Client
 from trainshed.engines.base import Request
 from trainshed.engines.slurm.engine import SlurmEngine
 from trainshed.runs.directory import RunDirectory
@@ -26,37 +26,51 @@ class Site:
     folder: Path
     engine: SlurmEngine
 
+    @property
+    def client(self) -> Client:
+        """With the variables as the test has set them by now."""
+        return Client()
+
     def job(self, script: str, name: str = "job", **fields: Any) -> Any:
         code = self.folder / f"code-{name}"
         code.mkdir(exist_ok=True)
         (code / "main.py").write_text(script)
         return load_job({"name": name, "code": str(code), "entry": "main.py", "resources": "2x1"} | fields)
 
+    def request(self, job: Any, **options: str) -> Request:
+        return self.client.request(job, options=options)
+
     def submit(self, job: Any, **options: str) -> RunDirectory:
-        return self.engine.submit(Request(job, options=options))
+        return self.client.submit(job, engine="slurm", options=options).directory
 
     def state(self, run: RunDirectory) -> Summary:
-        return state_of(run)
+        return self.client.get(run.id).refresh()
+
+    def stop(self, run: RunDirectory, reason: str) -> None:
+        self.client.get(run.id).stop(reason)
+
+    def remove(self, run: RunDirectory) -> None:
+        self.client.remove(self.client.get(run.id))
 
     def wait(self, run: RunDirectory, seconds: float = 90.0) -> Summary:
         """The end, and that nothing is left of the run: no process, no secret, no scratch."""
         until(
-            lambda: state_of(run).state.is_final,
+            lambda: self.state(run).state.is_final,
             seconds,
             lambda: f"the end of {run.id} ({self.words(run)})",
         )
         until(lambda: not processes_of(run.id), 20.0, lambda: f"nothing left: {processes_of(run.id)}")
         until(lambda: not self._left(run), 20.0, lambda: f"no file left: {self._left(run)}")
-        return state_of(run)
+        return self.state(run)
 
     def _left(self, run: RunDirectory) -> list[Path]:
         """Secrets handed over, and scratch folders of nodes."""
         scratch = Path(f"/tmp/trainshed-{os.getuid()}")
-        return [*self.folder.glob(f"*/handed/{run.id}.json"), *scratch.glob(f"{run.id}*")]
+        return [*self.folder.glob(f"*/submissions/{run.id}.json"), *scratch.glob(f"{run.id}*")]
 
     def wait_log(self, run: RunDirectory, text: str, seconds: float = 60.0) -> None:
         def seen() -> bool:
-            ended = state_of(run).state.is_final
+            ended = self.state(run).state.is_final
             found = any(text in path.read_text() for path in run.path.glob("node-*/rank-*.log"))
             assert found or not ended, self.words(run)
             return found
@@ -64,9 +78,9 @@ class Site:
         until(seen, seconds, lambda: f"{text!r} in a log of {run.id} ({self.words(run)})")
 
     def words(self, run: RunDirectory) -> str:
-        files = [run.events_path, run.path / "slurm.log", *run.path.glob("node-*/*.log")]
+        files = [*run.events_folder.glob("*.jsonl"), run.path / "driver.log", *run.path.glob("node-*/*.log")]
         return "\n".join(path.read_text()[-2000:] for path in files if path.exists())
 
     def number(self, run: RunDirectory) -> str:
         """The run's number in Slurm."""
-        return next(str(e.data["slurm_job"]) for e in run.events() if e.data.get("slurm_job"))
+        return run.reference()

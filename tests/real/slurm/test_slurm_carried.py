@@ -16,7 +16,7 @@ from trainshed.engines.slurm.script import own_disk
 from trainshed.errors import RefusedError
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.states import RunState
-from trainshed.store import embedded
+from trainshed.store.seaweed import embedded
 
 pytestmark = [pytest.mark.slurm, pytest.mark.real]
 
@@ -52,7 +52,7 @@ def apart(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.setenv(name, value)
     with store.api.connected(store.parse_url(URL)) as client:
         client.create_bucket("cluster")
-    save("slurm", {"runs": URL, "scratch": str(tmp_path / "disk")})
+    save("slurm", {"runs": URL, "scratch": str(tmp_path / "disk")}, site.client.home)
     (tmp_path / "disk").mkdir()
     yield site
     embedded.stop(tmp_path / "shop")
@@ -84,7 +84,12 @@ def _in_store(run: RunDirectory, name: str) -> str:
 def _left(site: Site) -> list[Path]:
     disk = own_disk(str(site.folder / "disk"))
     carried = [path for path in disk.glob("carried*/*") if path.is_dir()]
-    return [*carried, *disk.glob("home/handed/*"), *disk.parent.glob("*.slurm.log"), *disk.glob("job-*")]
+    return [
+        *carried,
+        *disk.glob("home/submissions/*"),
+        *disk.parent.glob("*.driver.log"),
+        *disk.glob("job-*"),
+    ]
 
 
 def test_a_run_goes_through_the_store_and_leaves_nothing_on_the_nodes(
@@ -111,7 +116,7 @@ def test_a_run_goes_through_the_store_and_leaves_nothing_on_the_nodes(
         raise
     with out_of_sight(apart):
         apart.cluster.ask("scontrol", "update", "PartitionName=low", "State=UP")
-        until(lambda: '"finished"' in _in_store(run, "events.jsonl"), 90.0, "the end in the store")
+        until(lambda: '"finished"' in _in_store(run, "events/end.jsonl"), 90.0, "the end in the store")
     ended = apart.wait(run)
     assert ended.state is RunState.SUCCEEDED, apart.words(run)
     for rank in range(4):
@@ -123,14 +128,14 @@ def test_a_run_goes_through_the_store_and_leaves_nothing_on_the_nodes(
     for entry in store.list_tree(f"{URL}/{run.id}/"):
         assert "hunter2" not in _in_store(run, entry.name), entry.name
     until(lambda: not _left(apart), 20.0, lambda: f"clean disks ({_left(apart)})")
-    apart.engine.forget(run)
+    apart.remove(run)
     assert not store.exists(f"{URL}/{run.id}/")
 
 
 def test_a_stop_reaches_nodes_that_only_the_store_connects(apart: Site) -> None:
     run = apart.submit(apart.job(ENDLESS, grace=2))
     apart.wait_log(run, "working")
-    apart.engine.stop(run, "enough of it")
+    apart.stop(run, "enough of it")
     ended = apart.wait(run)
     assert (ended.state, ended.reason) == (RunState.STOPPED, "enough of it"), apart.words(run)
     until(lambda: not _left(apart), 20.0, lambda: f"clean disks ({_left(apart)})")
@@ -152,7 +157,7 @@ def test_a_job_put_back_into_the_queue_goes_on_from_the_store(apart: Site) -> No
     until(lambda: apart.state(run).attempt == 2 and apart.state(run).state is RunState.RUNNING, 90.0)
     kept = "node-1/rank-1.attempt-1.log"  # each node brings its part when its turn comes
     until(lambda: apart.state(run) and list(run.path.glob(kept)), 20.0, lambda: str([*run.path.rglob("*")]))
-    apart.engine.stop(run, "seen")
+    apart.stop(run, "seen")
     assert apart.wait(run).state is RunState.STOPPED
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from slurm_site import Site
 
-from support import until
+from support import processes_of, until
 from trainshed.runs.events import Kind
 from trainshed.runs.states import Cause, RunState
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.real]
 ONCE = """
 import os, time
 print("working", os.environ["TRAINSHED_NODE_ADDRESS"], flush=True)
-if os.path.exists(os.environ["TRAINSHED_METRICS_DIR"] + "/../mark"):
+if os.path.exists(os.environ["MARKS"] + "/mark"):
     raise SystemExit(0)
 time.sleep(600)
 """
@@ -35,15 +35,16 @@ time.sleep(600)
 
 
 def _endless(site: Site, **fields: Any) -> Any:
-    """A job whose ranks end only when a later attempt finds the mark in the run directory."""
-    return site.job(ONCE, **fields)
+    """A job whose ranks end only when a later attempt finds the mark in a folder that it sees."""
+    marks = str(site.folder / "marks")
+    return site.job(ONCE, env={"MARKS": marks}, outputs=[{"name": "marks", "target": marks}], **fields)
 
 
 def test_preemption_starts_a_run_again_with_a_fresh_plan(site: Site) -> None:
     run = site.submit(_endless(site, resources="4x1"), exclusive="yes")
     site.wait_log(run, "working")
     planned = (run.path / "plan.json").stat().st_mtime_ns
-    (run.path / "mark").touch()
+    (site.folder / "marks" / "mark").touch()
     first = site.submit(
         site.job("print('I am first')", "urgent", resources="4x1"), exclusive="yes", partition="high"
     )
@@ -66,7 +67,7 @@ def test_a_restarted_controller_changes_nothing(own_site: Site) -> None:
     site.wait_log(run, "working")
     site.cluster.kill("slurmctld")
     try:
-        site.engine._asked = float("-inf")
+        site.engine._asked.clear()
         now = site.state(run)
         assert now.state is RunState.RUNNING and "not known now" in now.reason, (
             "not to be reached is not gone"
@@ -74,7 +75,7 @@ def test_a_restarted_controller_changes_nothing(own_site: Site) -> None:
     finally:
         site.cluster.start_controller()
     until(lambda: "UP" in site.cluster.look("scontrol", "ping"), 30, "the controller")
-    site.engine.stop(run, "the controller is back")
+    site.stop(run, "the controller is back")
     ended = site.wait(run, 40)
     assert (ended.state, ended.reason) == (RunState.STOPPED, "the controller is back")
 
@@ -91,7 +92,7 @@ def test_dead_hosts_and_the_time_limit_always_end_in_a_true_state(site: Site) ->
     late = site.submit(job, time="1m", nodelist="node3")
     for run in (again, lost, late):
         site.wait_log(run, "working")
-    (again.path / "mark").touch()
+    (site.folder / "marks" / "mark").touch()
     dead = [again.plan_json()["nodes"][0]["name"], lost.plan_json()["nodes"][1]["name"]]
     assert dead == ["node1", "node4"]
     for name in dead:
@@ -100,7 +101,7 @@ def test_dead_hosts_and_the_time_limit_always_end_in_a_true_state(site: Site) ->
     try:
         ended = site.wait(late, 90)
         assert (ended.state, ended.exit_code) == (RunState.FAILED, 124), site.words(late)
-        assert "time limit" in ended.reason and (late.path / "outputs/out/saved").exists()
+        assert "time limit" in ended.reason and (late.path / "outputs/node-0/out/saved").exists()
         ended = site.wait(lost, 90)
         assert ended.state is RunState.FAILED, site.words(lost)
         assert ended.outcome and ended.outcome.failure and ended.outcome.failure.cause is Cause.NODE
@@ -141,9 +142,27 @@ def _kill_processes_on(site: Site, node: str) -> None:
 
 
 def _is_of(entry: Path, site: Site, node: str) -> bool:
-    """Whether a slurmstepd belongs to a node: it works in that node's spool folder."""
+    """Whether a slurmstepd belongs to a node: it works in that node's spool folder. Other tests' clusters live on."""
     try:
         seen = [os.readlink(entry / "cwd"), *(os.readlink(link) for link in (entry / "fd").iterdir())]  # noqa: PTH115
     except OSError:
         return False
-    return any(f"{site.cluster.folder}/spool/{node}" in path or f"slurmd-{node}.log" in path for path in seen)
+    own = [path for path in seen if path.startswith(f"{site.cluster.folder}/")]
+    return any(f"/spool/{node}" in path or f"slurmd-{node}.log" in path for path in own)
+
+
+@pytest.mark.hardening
+def test_a_frozen_agent_ends_the_run_with_its_reason(site: Site) -> None:
+    run = site.submit(_endless(site))
+    site.wait_log(run, "working")
+    frozen = [
+        pid
+        for pid, line in processes_of(run.id).items()
+        if "trainshed.agent.main" in line and line.rstrip().endswith("--node 0") and "bwrap" not in line
+    ]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    assert frozen
+    ended = site.wait(run, 150)
+    assert ended.state is RunState.FAILED and ended.failure and ended.failure.cause is Cause.NODE
+    assert "silent" in ended.reason or "nothing was heard" in ended.reason, ended.reason

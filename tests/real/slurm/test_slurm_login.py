@@ -13,10 +13,9 @@ import pytest
 from slurm_site import Site
 
 from support import until
-from trainshed.engines.slurm import remote
 from trainshed.engines.slurm.profile import save
 from trainshed.errors import RefusedError, UsageError
-from trainshed.runs.directory import Runs
+from trainshed.runs import site as sites
 from trainshed.runs.states import RunState
 
 pytestmark = [pytest.mark.slurm, pytest.mark.real]
@@ -58,19 +57,11 @@ def laptop(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setenv("TRAINSHED_HOME", str(home))
         monkeypatch.delenv("SLURM_CONF")
         user = os.environ.get("USER") or "root"
-        save(
-            "slurm", {"login": f"{user}@127.0.0.1:{port}", "python": sys.executable, "ssh": options, **there}
-        )
+        login = f"{user}@127.0.0.1:{port}"
+        save("slurm", {"login": login, "python": sys.executable, "ssh": options, **there}, home)
         yield site
-        subprocess.run(
-            [
-                *remote._ssh(remote.Profile.model_validate({"login": f"{user}@127.0.0.1:{port}"})),
-                "-O",
-                "exit",
-            ],
-            capture_output=True,
-            check=False,
-        )
+        leave = [*sites._ssh(sites.RemoteSite(login))[:-2], "-O", "exit", f"{user}@127.0.0.1"]
+        subprocess.run(leave, capture_output=True, check=False)
         monkeypatch.setenv("SLURM_CONF", there["slurm_conf"])
     finally:
         daemon.terminate()
@@ -106,7 +97,7 @@ def test_a_run_from_a_laptop_brings_its_files_there_and_its_results_back(
         "outputs": [{"name": "out"}],
         "secrets": {"KEY": {"env": "MY_KEY"}},
     }
-    found = {check.name: check.good for check in laptop.engine.describe()}
+    found = {check.name: check.good for check in laptop.client.describe("slurm")}
     assert found["login"] and found["controller"]
     run = laptop.submit(laptop.job(SCRIPT, **fields))
     assert run.path.parent == laptop.folder / "laptop/runs"
@@ -116,13 +107,13 @@ def test_a_run_from_a_laptop_brings_its_files_there_and_its_results_back(
     assert (run.path / "outputs/node-0/out/model").read_text() == "weights"
     written = [p for name in ("home", "laptop") for p in (laptop.folder / name).rglob("*") if p.is_file()]
     assert not any(b"hush-hush" in path.read_bytes() for path in written)
-    laptop.engine.forget(run)
+    laptop.remove(run)
     assert not list((laptop.folder / "home/uploads").iterdir()), "uploads go with the run"
     assert not list((laptop.folder / "home/runs").glob("job-*"))
 
     waiting = laptop.submit(laptop.job(SCRIPT, **fields, env={"MODE": "wait"}))
     laptop.wait_log(waiting, "found")
-    laptop.engine.stop(waiting, "seen enough")
+    laptop.stop(waiting, "seen enough")
     ended = laptop.wait(waiting, 60)
     assert (ended.state, ended.reason) == (RunState.STOPPED, "seen enough")
 
@@ -130,6 +121,6 @@ def test_a_run_from_a_laptop_brings_its_files_there_and_its_results_back(
 def test_what_the_login_node_refuses_is_told_here_and_leaves_nothing(laptop: Site) -> None:
     with pytest.raises(RefusedError, match=r"(?i)partition"):
         laptop.submit(laptop.job("print()"), partition="nowhere")
-    assert not Runs.default().all() and not list((laptop.folder / "home/uploads").iterdir())
+    assert not laptop.client.runs() and not list((laptop.folder / "home/uploads").iterdir())
     with pytest.raises(UsageError, match=r"outputs\.out\.target"):
         laptop.submit(laptop.job("print()", outputs=[{"name": "out", "target": "/somewhere"}]))

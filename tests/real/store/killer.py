@@ -4,16 +4,16 @@ import os
 import sys
 import threading
 
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
 from trainshed.store import copy
 from trainshed.store.credentials import make
-from trainshed.store.s3 import Client
 
 access, secret, url, source, target, bucket, log = sys.argv[1:]
 who = make(access, secret, url)
 
 
 def acknowledged() -> None:
-    client = Client(who)
+    client = S3Client(who)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in range(100_000):
         key = f"ack/{os.getpid()}-{number}"

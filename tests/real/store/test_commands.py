@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from storekit import contents, fill
 
-from trainshed.store import embedded
+from trainshed.store.seaweed import embedded
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -40,7 +40,8 @@ def test_a_day_with_the_store(home: Path, tmp_path: Path) -> None:
     assert (first["files"], first["complete"]) == (3, True)
     assert "3 unchanged" in trainshed(home, "sync", source, "obs://day/data")
     rows = json.loads(trainshed(home, "ls", "obs://day/data", "--json"))
-    assert [(r["name"], r["size"]) for r in rows] == [("text", 6), ("two", 10), ("x/", 3000)]
+    assert [(r["name"], r["size"]) for r in rows] == [("text", 6), ("two", 10), ("x/", None)]
+    assert "x/one" in trainshed(home, "ls", "obs://day/data", "-r")
     assert json.loads(trainshed(home, "du", "s3://day", "--json")) == {"files": 3, "bytes": 3016}
     assert trainshed(home, "cat", "obs://day/data/text") == "hello\n"
     trainshed(home, "cp", "obs://day/data", tmp_path / "b")
@@ -49,7 +50,22 @@ def test_a_day_with_the_store(home: Path, tmp_path: Path) -> None:
     assert "1 deleted" in trainshed(home, "sync", source, "obs://day/data", "--delete")
     status = json.loads(trainshed(home, "store", "status", "--json"))
     assert status["running"] and status["data_bytes"] > 0
-    assert "no object" in trainshed(home, "cat", "obs://day/none", code=2)
+    assert "no object" in trainshed(home, "cat", "obs://day/none", code=64)
+
+
+@pytest.mark.field
+def test_buckets_are_made_listed_and_removed_by_command(home: Path) -> None:
+    assert trainshed(home, "store", "bucket", "add", "spare") == "made\n"
+    assert trainshed(home, "store", "bucket", "add", "obs://spare") == "was there\n"
+    assert "spare" in json.loads(trainshed(home, "store", "bucket", "list", "--json"))
+    assert {"name": "spare/", "size": None, "mtime": None} in json.loads(
+        trainshed(home, "ls", "s3://", "--json")
+    )
+    assert "spare/" in trainshed(home, "ls", "obs://")
+    trainshed(home, "cp", __file__, "s3://spare/x")
+    assert "not empty" in trainshed(home, "store", "bucket", "rm", "spare", code=64)
+    assert "1 object in" in trainshed(home, "store", "bucket", "rm", "spare", "--recursive")
+    assert "trainshed store bucket add spare" in trainshed(home, "ls", "s3://spare", code=64)
 
 
 def test_users_are_made_shown_and_exported_without_spilling_secrets(home: Path) -> None:
@@ -62,8 +78,8 @@ def test_users_are_made_shown_and_exported_without_spilling_secrets(home: Path) 
     exported = json.loads(trainshed(home, "store", "user", "export"))
     assert {i["name"] for i in exported["identities"]} == {"owner", "carol"}
     assert f"AWS_SECRET_ACCESS_KEY={secret}" in trainshed(home, "store", "user", "env", "carol")
-    assert "owner cannot be removed" in trainshed(home, "store", "user", "remove", "owner", code=2)
-    assert "not allowed" in trainshed(home, "store", "user", "add", "Bad/Name", code=2)
+    assert "owner cannot be removed" in trainshed(home, "store", "user", "remove", "owner", code=64)
+    assert "not allowed" in trainshed(home, "store", "user", "add", "Bad/Name", code=64)
 
 
 def test_what_could_not_be_copied_is_named_and_the_exit_code_says_so(home: Path, tmp_path: Path) -> None:

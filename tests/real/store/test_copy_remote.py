@@ -9,6 +9,12 @@ import pytest
 from storekit import MIB, contents, fill
 
 from trainshed.errors import NotFoundError
+from trainshed.payload.modelarts.trainshed_store.local import Root
+from trainshed.payload.modelarts.trainshed_store.local_side import LocalReading, LocalWriter, LocalWriting
+from trainshed.payload.modelarts.trainshed_store.remote_side import RemoteReader, RemoteWriter
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
+from trainshed.payload.modelarts.trainshed_store.transfer import PIECE
+from trainshed.payload.modelarts.trainshed_store.tree import Entry
 from trainshed.store import (
     Credentials,
     cat,
@@ -20,12 +26,6 @@ from trainshed.store import (
     remove,
     write_bytes,
 )
-from trainshed.store.local import Root
-from trainshed.store.local_side import LocalReading, LocalWriter, LocalWriting
-from trainshed.store.remote_side import RemoteReader, RemoteWriter
-from trainshed.store.s3 import Client
-from trainshed.store.transfer import PIECE
-from trainshed.store.tree import Entry
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -124,7 +124,7 @@ def test_delete_removes_stale_objects_and_markers_only(
 
 
 def test_an_interrupted_upload_continues_with_the_parts_that_are_there(
-    tmp_path: Path, store: Credentials, bucket: str, client: Client
+    tmp_path: Path, store: Credentials, bucket: str, client: S3Client
 ) -> None:
     file = fill(tmp_path / "big", 30 * MIB)
     writing = RemoteWriter(client, bucket, "").begin("big", LocalReading(str(file)))
@@ -141,7 +141,7 @@ def test_an_interrupted_upload_continues_with_the_parts_that_are_there(
 
 @pytest.mark.parametrize(("here", "part"), [(True, 32 * MIB), (False, 8 * MIB)])
 def test_an_interrupted_download_continues_with_the_parts_that_are_there(
-    tmp_path: Path, store: Credentials, bucket: str, client: Client, here: bool, part: int
+    tmp_path: Path, store: Credentials, bucket: str, client: S3Client, here: bool, part: int
 ) -> None:
     file = fill(tmp_path / "big", 3 * part - 1)
     copy(str(file), f"s3://{bucket}/big", credentials=store)
@@ -169,7 +169,7 @@ def test_an_interrupted_download_continues_with_the_parts_that_are_there(
 
 
 def test_parts_of_another_content_are_not_taken_over(
-    tmp_path: Path, store: Credentials, bucket: str, client: Client
+    tmp_path: Path, store: Credentials, bucket: str, client: S3Client
 ) -> None:
     old = fill(tmp_path / "old", 20 * MIB, seed=1)
     writing = RemoteWriter(client, bucket, "").begin("big", LocalReading(str(old)))
@@ -181,7 +181,7 @@ def test_parts_of_another_content_are_not_taken_over(
 
 @pytest.mark.parametrize("part", [0, 5 * MIB, 8 * MIB])
 def test_large_objects_of_any_maker_are_verified(
-    tmp_path: Path, store: Credentials, bucket: str, client: Client, part: int
+    tmp_path: Path, store: Credentials, bucket: str, client: S3Client, part: int
 ) -> None:
     """One PUT (plain MD5), foreign part size, our part size: all are checked on the way down."""
     data = fill(tmp_path / "x", 18 * MIB).read_bytes()

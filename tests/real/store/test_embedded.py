@@ -1,31 +1,28 @@
 """The embedded store's life: one start for many callers, watched, restarted, private, and bounded."""
 
-import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from storekit import until
 
-from trainshed.store import AccessDeniedError, copy, embedded, identities, list_tree, read_bytes, write_bytes
-from trainshed.store.s3 import Client
-from trainshed.store.signing import Signer
-from trainshed.store.wire import Address, Connection
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
+from trainshed.payload.modelarts.trainshed_store.s3.signing import Signer
+from trainshed.payload.modelarts.trainshed_store.s3.wire import Address, Connection
+from trainshed.store import AccessDeniedError, copy, list_tree, read_bytes, write_bytes
+from trainshed.store.seaweed import embedded, identities
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
 
 def test_ten_callers_at_once_start_one_store_and_stop_ends_it(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from trainshed.store import embedded; print(embedded.ensure_running(Path(sys.argv[1])).pid)"
+    code = "import sys; from pathlib import Path; from trainshed.store.seaweed import embedded; print(embedded.ensure_running(Path(sys.argv[1])).pid)"
     callers = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         for _ in range(10)
@@ -72,20 +69,11 @@ def test_only_loopback_is_served(endpoint: embedded.Endpoint) -> None:
 def test_secrets_are_private_and_not_on_the_command_line(endpoint: embedded.Endpoint) -> None:
     folder = embedded.folder(endpoint.home)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    for name in ("identities.json", "s3.json", "internal.key"):
+    for name in ("identities.json", "s3.json", "internal.key", "internal.pem"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     status = embedded.status(endpoint.home)
     lines = [" ".join(psutil.Process(pid).cmdline()) for pid in (status.pid, status.store_pid)]
     assert not any(endpoint.credentials.secret_key in line for line in lines)
-
-
-def test_the_back_doors_are_shut(endpoint: embedded.Endpoint) -> None:
-    """The filer serves the same files without S3's rights; it must ask for a token."""
-    write_bytes("s3://back-door/x", b"1", credentials=endpoint.credentials)
-    ports = embedded._state(embedded.folder(endpoint.home))["ports"]
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"http://127.0.0.1:{ports['filer']}/buckets/back-door/x")
-    assert caught.value.code == 401
 
 
 def test_users_reach_their_own_and_their_teams_buckets_only(endpoint: embedded.Endpoint) -> None:
@@ -144,7 +132,7 @@ def _answers(endpoint: embedded.Endpoint, user: str, bucket: str) -> set[bool]:
 
 
 def test_sixty_buckets_fit_and_memory_stays_bounded(endpoint: embedded.Endpoint, tmp_path: Path) -> None:
-    client = Client(endpoint.credentials)
+    client = S3Client(endpoint.credentials)
     for number in range(60):
         client.create_bucket(f"many-{number}")
         client.put(f"many-{number}", "x", b"1")
@@ -165,32 +153,6 @@ def test_a_bucket_may_be_part_of_the_host_name(endpoint: embedded.Endpoint) -> N
     answer = connection.receive("GET")
     connection.close()
     assert (answer.status, answer.body) == (200, b"by its host")
-
-
-def test_the_door_for_v2_outlives_the_store_and_clients_that_speak_no_http(tmp_path: Path) -> None:
-    endpoint = embedded.ensure_running(tmp_path)
-    try:
-        before = embedded.status(tmp_path)
-        port = int(before.v2_url.rpartition(":")[2])
-        for junk in (
-            b"\r\n\r\n",
-            b"hello\r\n\r\n",
-            b"x" * 100_000,
-            b"GET / HTTP/1.1\r\nContent-Length: -\r\n\r\n",
-        ):
-            client = socket.create_connection(("127.0.0.1", port), 10)
-            with client, contextlib.suppress(OSError):  # the door may be shut before all of it is said
-                client.sendall(junk)
-                client.shutdown(socket.SHUT_WR)
-                assert client.recv(100) == b""
-        os.kill(before.store_pid, signal.SIGKILL)
-        until(lambda: embedded.status(tmp_path).restarts == 1 and embedded.status(tmp_path).running, 30)
-        assert embedded.status(tmp_path).v2_url == before.v2_url
-        through = replace(endpoint.credentials, endpoint=before.v2_url)
-        write_bytes("s3://door/x", b"1" * 1_000_000, credentials=through)
-        assert read_bytes("s3://door/x", credentials=through) == b"1" * 1_000_000
-    finally:
-        embedded.stop(tmp_path)
 
 
 def test_without_weed_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from trainshed.store import listing as listings
-from trainshed.store.errors import StoreError
-from trainshed.store.s3 import Client
+from trainshed.payload.modelarts.trainshed_store import listing as listings
+from trainshed.payload.modelarts.trainshed_store.errors import StoreError
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -25,7 +25,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_every_object_is_listed_once(client: Client, bucket: str, tree: str) -> None:
+def test_every_object_is_listed_once(client: S3Client, bucket: str, tree: str) -> None:
     keys = [f"top/{key}" for key in TREES[tree]]
     with ThreadPoolExecutor(8) as workers:
         list(workers.map(lambda key: client.put(bucket, key, b"x"), keys))
@@ -34,7 +34,7 @@ def test_every_object_is_listed_once(client: Client, bucket: str, tree: str) -> 
 
 
 def test_a_failure_in_one_folder_ends_the_listing(
-    client: Client, bucket: str, monkeypatch: pytest.MonkeyPatch
+    client: S3Client, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [f"d{n % 9}/f{n}" for n in range(1200)]
     with ThreadPoolExecutor(8) as workers:

@@ -13,7 +13,7 @@ from trainshed.store import Credentials, read_bytes
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
-SITE = Path(trainshed.__file__).parent / "contracts/site/modelarts"
+SITE = Path(trainshed.__file__).parent / "payload/modelarts"
 HEAD = """
 import sys, os, errno
 import moxing as mox

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from storekit import MIB, contents, fill, until
 
-from trainshed.store import Credentials, copy, embedded, list_tree, read_bytes
-from trainshed.store.s3 import Client
+from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
+from trainshed.store import Credentials, copy, list_tree, read_bytes
+from trainshed.store.seaweed import embedded
 
 pytestmark = [pytest.mark.store, pytest.mark.real]
 
@@ -23,7 +24,7 @@ STORE_KILLS = 8
 
 @pytest.mark.timeout(900)
 def test_fifty_random_kills_lose_nothing_and_tear_nothing(
-    tmp_path: Path, endpoint: embedded.Endpoint, store: Credentials, bucket: str, client: Client
+    tmp_path: Path, endpoint: embedded.Endpoint, store: Credentials, bucket: str, client: S3Client
 ) -> None:
     source = tmp_path / "source"
     for number in range(60):

@@ -1,33 +1,60 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no network."""
+"""The report as one HTML file that needs nothing else: no script, no font, no network.
+
+The page itself is the template `report.html`, in which every word is escaped;
+here is only what it shows.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from trainshed.bench.evidence import RunEvidence, read_run
 from trainshed.bench.folder import load_result, load_rules, write
-from trainshed.bench.history import Entry
+from trainshed.bench.history import HistoryEntry
+from trainshed.bench.judge.rules import Rules
+from trainshed.bench.measure import reading
+from trainshed.bench.measure.evidence import RunEvidence, read_run
 from trainshed.bench.report import series, svg
 from trainshed.bench.report.text import (
     METRICS,
     RUN_COLUMNS,
     csv_text,
+    figure,
     interval,
     markdown,
     percent,
     run_row,
+    shape_words,
     show,
 )
-from trainshed.bench.result import Measured, Reason, Result, RunResult, number
-from trainshed.bench.rules import Rules
+from trainshed.bench.result import Measured, Result, RunResult, number
 
-STYLE = Path(__file__).with_name("report.css")
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+FOLDER = Path(__file__).parent
+NOT_MEASURED = "not measured: "
+RANK_COLUMNS = ["Rank", "Node", "Steps", "Samples", "Time", "Throughput"]
+MOST_PLOTTED_RUNS, MOST_RANKS, MOST_LOGS = 6, 64, 64
+SINCE_START = "seconds since the start mark"
+BEFORE = "dotted: the start mark; before it (negative) nodes were prepared and the framework was loaded"
 
 
-def write_reports(folder: Path, others: Sequence[Entry] = ()) -> Path:
+@dataclass(frozen=True)
+class Figure:
+    """A plot, or the reason why there is none."""
+
+    title: str
+    svg: str = ""
+    why: str = ""
+
+
+def write_reports(folder: Path, others: Sequence[HistoryEntry] = ()) -> Path:
     """Render all three reports into a result folder; gives the HTML file's path."""
     result, rules = load_result(folder), load_rules(folder)
     write(folder / "report.md", markdown(result))
@@ -36,59 +63,64 @@ def write_reports(folder: Path, others: Sequence[Entry] = ()) -> Path:
     return folder / "report.html"
 
 
-def html(folder: Path, result: Result, rules: Rules, others: Sequence[Entry] = ()) -> str:
-    title = f"{result.workload} {result.scale}: {result.status}"
-    body = [
-        _header(result, rules),
-        _reasons("Why it failed", "bad", result.reasons),
-        _reasons("Worth knowing", "warn", result.warnings),
-        _cards(result),
-        _plots(folder, result, rules, others),
-        _runs(result),
-        _ranks(result),
-        _system(folder),
-        _footer(result),
+def html(
+    folder: Path,
+    result: Result,
+    rules: Rules,
+    others: Sequence[HistoryEntry] = (),
+    base: str | None = "",
+) -> str:
+    """The page. `base` leads from it to the result folder, for links to logs; None makes no links."""
+    from markupsafe import Markup
+
+    figures = [
+        {"title": f.title, "svg": Markup(f.svg), "why": f.why}  # noqa: S704 (drawn by svg, which escapes)
+        for f in _figures(folder, result, rules, others)
     ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE.read_text('utf-8')}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
-    )
-
-
-def _header(result: Result, rules: Rules) -> str:
-    score = result.score.value
-    if isinstance(score, Measured):
-        value, _, unit = show(score).partition(" ")
-        spread = f"; 95 % interval {interval(result)}" if result.score.runs_counted[1:] else ""
-        headline = (
-            f'<p class="score"><b>{escape(value)}</b> {escape(unit)}</p>'
-            f'<p class="sub">{METRICS[result.score.metric]}, {escape(score.source)}{escape(spread)}</p>'
-        )
-    else:
-        headline = f'<p class="score none">no score</p><p class="sub">{escape(show(score))}</p>'
     facts = [
-        result.model or "", result.framework, f"{result.shape.nodes} nodes × {rules.ranks_per_node} ranks",
+        result.model, result.framework, shape_words(result.shape.nodes, result.shape.ranks),
         f"rules {result.version}", result.created.replace("T", " ").replace("Z", " UTC"),
+        result.attestation,
     ]  # fmt: skip
-    return (
-        f"<header><div><h1>{escape(result.workload)} <small>{escape(result.scale)}</small> "
-        f'<span class="badge {result.status}">{result.status}</span></h1>'
-        f'<p class="facts">{" · ".join(escape(f) for f in facts if f)}</p></div>'
-        f"<div>{headline}</div></header>"
+    text = _template().render(
+        result=result,
+        style=Markup((FOLDER / "report.css").read_text("utf-8")),  # noqa: S704 (a file of ours)
+        facts=[fact for fact in facts if fact],
+        score=_score(result),
+        no_score=show(result.score.value),
+        cards=_cards(result),
+        figures=[one for one in figures if one["svg"]],
+        absent=[(one["title"], one["why"]) for one in figures if not one["svg"]],
+        base=base,
+        logs=[] if base is None else _logs(folder, result, base),
+        run_columns=RUN_COLUMNS,
+        run_rows=[run_row(run) for run in result.runs],
+        rank_columns=RANK_COLUMNS,
+        ranks=_ranks(result),
+        system=_system(folder),
     )
+    return text + "\n"
 
 
-def _reasons(title: str, kind: str, reasons: list[Reason]) -> str:
-    if not reasons:
-        return ""
-    items = "".join(f"<li><code>{escape(r.code)}</code> {escape(r.message)}</li>" for r in reasons)
-    return f'<section class="note {kind}"><h2>{title}</h2><ul>{items}</ul></section>'
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("report.html")
 
 
-def _cards(result: Result) -> str:
+def _score(result: Result) -> dict[str, str] | None:
+    score = result.score.value
+    if not isinstance(score, Measured):
+        return None
+    value, _, unit = show(score).partition(" ")
+    spread = f"; 95 % interval {interval(result)}" if result.score.runs_counted[1:] else ""
+    return {"value": value, "unit": unit, "how": f"{METRICS[result.score.metric]}, {score.source}{spread}"}
+
+
+def _cards(result: Result) -> dict[str, list[tuple[str, str]]]:
+    """What was measured, and, apart from it, what was not and why."""
     last = result.runs[-1] if result.runs else None
     cards = [("Quality", show(result.score.quality)), ("Spread of runs", percent(result.score.spread))]
     if last is not None:
@@ -100,73 +132,96 @@ def _cards(result: Result) -> str:
             ("Energy", show(last.power.energy)),
             ("Device use", show(last.device_use)),
         ]
-    cells = []
-    for name, value in cards:
-        missing = value.startswith("not measured")
-        shown = (
-            f'<span class="none">not measured</span><small>{escape(value[14:])}</small>'
-            if missing
-            else escape(value)
-        )
-        cells.append(f"<div><dt>{name}</dt><dd>{shown}</dd></div>")
-    return f'<dl class="cards">{"".join(cells)}</dl>'
+    measured = [(name, value) for name, value in cards if not value.startswith(NOT_MEASURED)]
+    missing = [(n, value.removeprefix(NOT_MEASURED)) for n, value in cards if value.startswith(NOT_MEASURED)]
+    return {"measured": measured, "missing": missing}
 
 
-def _plots(folder: Path, result: Result, rules: Rules, others: Sequence[Entry]) -> str:
-    figures: list[str] = []
-    evidences = [(run, read_run(folder / run.folder)) for run in result.runs]
-    for run, evidence in evidences[:6]:
-        figures += _throughput(run, evidence, rules, len(evidences))
+def _figures(folder: Path, result: Result, rules: Rules, others: Sequence[HistoryEntry]) -> list[Figure]:
+    figures: list[Figure] = []
+    last: list[Figure] = []
+    for place, run in enumerate(result.runs):
+        final = place == len(result.runs) - 1
+        if place < MOST_PLOTTED_RUNS or final:
+            evidence = read_run(folder / run.folder)
+            if place < MOST_PLOTTED_RUNS:
+                figures.append(_throughput(run, evidence, rules, len(result.runs)))
+            if final:
+                last = _machines(run, evidence)
     target = rules.target
     name = target.name if target else "accuracy"
     lines = [s for s in series.quality(result.runs, name) if s.points]
     if lines:
         level = (f"target {target.value:g}", target.value) if target else None
-        figures.append(svg.lines(name.capitalize(), lines, "seconds", name, level=level, zero=False))
+        drawn = svg.lines(name.capitalize(), lines, SINCE_START, name, level=level, zero=False)
+        figures.append(Figure(name.capitalize(), drawn))
     else:
-        figures.append(_absent(name.capitalize(), "no evaluation was recorded"))
-    if evidences:
-        figures += _machines(*evidences[-1])
-    figures += _comparison(result, rules, others)
-    return f'<section class="plots">{"".join(figures)}</section>'
+        figures.append(Figure(name.capitalize(), why="no evaluation was recorded"))
+    return [*figures, *last, *_comparison(result, rules, others)]
 
 
-def _throughput(run: RunResult, evidence: RunEvidence, rules: Rules, count: int) -> list[str]:
+def _throughput(run: RunResult, evidence: RunEvidence, rules: Rules, count: int) -> Figure:
     zero = series.start_of(evidence)
     title = "Throughput over time" + (f", run {run.index}" if count > 1 else "")
     if zero is None:
-        return [_absent(title, "the script has no meter")]
+        return Figure(title, why="the script has no meter")
     lines, bands = series.throughput(evidence, zero)
     if not lines:
-        return [_absent(title, "no step was recorded")]
-    figure = svg.lines(title, lines, "seconds", rules.unit, bands=bands)
-    if bands:
-        figure = figure.replace("</figure>", '<p class="hint">shaded: evaluation</p></figure>')
-    return [figure]
+        return Figure(title, why="no step was recorded")
+    hint = "shaded: evaluation" if bands else ""
+    return Figure(title, svg.lines(title, lines, SINCE_START, rules.unit, bands=bands, hint=hint))
 
 
-def _machines(run: RunResult, evidence: RunEvidence) -> list[str]:
+def _machines(run: RunResult, evidence: RunEvidence) -> list[Figure]:
     zero = series.start_of(evidence) or run.started or 0.0
-    found = []
     use, name = series.use(evidence, zero)
     title = f"{name}, run {run.index}"
-    found.append(svg.lines(title, use, "seconds", "%", top=100.0) if use else _absent(title, "no samples"))
+    found = [
+        Figure(title, svg.lines(title, use, SINCE_START, "%", top=100.0, hint=_early(use)))
+        if use
+        else Figure(title, why="no samples")
+    ]
     watts = series.watts(evidence, zero)
     if watts:
-        found.append(svg.lines(f"Power, run {run.index}", watts, "seconds", "W"))
+        title = f"Power, run {run.index}"
+        found.append(Figure(title, svg.lines(title, watts, SINCE_START, "W", hint=_early(watts))))
     else:
-        found.append(_absent("Power", show(run.power.average).removeprefix("not measured: ")))
+        found.append(Figure("Power", why=show(run.power.average).removeprefix(NOT_MEASURED)))
     bars = series.phases(evidence, run)
     title = f"Phases, run {run.index}"
     if bars:
-        hint = '<p class="hint">phases too short to see are left out</p></figure>'
-        found.append(svg.gantt(title, bars).replace("</figure>", hint))
+        found.append(Figure(title, svg.gantt(title, bars, hint="phases too short to see are left out")))
     else:
-        found.append(_absent(title, "no phase was recorded"))
+        found.append(Figure(title, why="no phase was recorded"))
     return found
 
 
-def _comparison(result: Result, rules: Rules, others: Sequence[Entry]) -> list[str]:
+def _early(lines: Sequence[svg.Series]) -> str:
+    """What the part of a time axis before 0 is, where it has one."""
+    return BEFORE if any(x < 0 for line in lines for x, _ in line.points) else ""
+
+
+def _logs(folder: Path, result: Result, base: str) -> list[dict[str, Any]]:
+    """For each run its logs, and how many are left out: (name, address as seen from the page)."""
+    found = []
+    for run in result.runs:
+        paths = sorted(
+            (path for path in (folder / run.folder).glob("node-*/*.log") if path.is_file()), key=_number_order
+        )
+        names = [path.relative_to(folder / run.folder).as_posix() for path in paths]
+        links = [(name, quote(f"{base}{run.folder}/{name}")) for name in names[:MOST_LOGS]]
+        if links:
+            found.append({"run": run.index, "links": links, "left": len(names) - len(links)})
+    return found
+
+
+def _number_order(path: Path) -> list[tuple[int, str]]:
+    """rank-10 after rank-2."""
+    parts = re.findall(r"\d+|\D+", f"{path.parent.name}/{path.name}")
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _comparison(result: Result, rules: Rules, others: Sequence[HistoryEntry]) -> list[Figure]:
     """Runs side by side, and throughput against the number of ranks where history has several."""
     found = []
     values = []
@@ -177,18 +232,19 @@ def _comparison(result: Result, rules: Rules, others: Sequence[Entry]) -> list[s
     score = number(result.score.value)
     if values and score is not None:
         unit = getattr(result.score.value, "unit", "")
-        found.append(svg.bars("Runs", values, unit, level=(f"score {show(result.score.value)}", score)))
+        drawn = svg.bars("Runs", values, unit, level=(f"score {show(result.score.value)}", score))
+        found.append(Figure("Runs", drawn))
     points = scaling_points(result, others)
     if len(points) > 1:
         ideal = [(n, points[0][1] / points[0][0] * n) for n, _ in points]
         lines = [svg.Series("measured", points, dots=True), svg.Series("linear", ideal, dashed=True)]
-        found.append(svg.lines("Scaling", lines, "ranks", rules.unit))
+        found.append(Figure("Scaling", svg.lines("Scaling", lines, "ranks", rules.unit)))
     else:
-        found.append(_absent("Scaling", "history holds no valid result of another size"))
+        found.append(Figure("Scaling", why="history holds no valid result of another size"))
     return found
 
 
-def scaling_points(result: Result, others: Sequence[Entry]) -> list[tuple[float, float]]:
+def scaling_points(result: Result, others: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
     """(ranks, throughput): this result, and the newest valid one of every other size."""
     score = number(result.score.value)
     if result.score.metric != "throughput" or score is None:
@@ -201,65 +257,31 @@ def scaling_points(result: Result, others: Sequence[Entry]) -> list[tuple[float,
     return [(float(n), v) for n, v in sorted(points.items())]
 
 
-def _runs(result: Result) -> str:
-    rows = [run_row(run) for run in result.runs]
-    return _table("Runs", RUN_COLUMNS, rows) + "".join(
-        _reasons(f"Run {run.index} failed", "bad", run.reasons) for run in result.runs if run.reasons
-    )
-
-
-def _ranks(result: Result) -> str:
+def _ranks(result: Result) -> dict[str, Any] | None:
     if not result.runs or not result.runs[-1].ranks:
-        return ""
+        return None
     run = result.runs[-1]
     rows = [
-        [str(r.rank), str(r.node), str(r.steps), f"{r.samples:g}", f"{r.seconds:.3f} s", show(r.throughput)]
-        for r in run.ranks[:64]
+        [
+            str(r.rank),
+            str(r.node),
+            str(r.steps),
+            figure(r.samples),
+            f"{figure(r.seconds)} s",
+            show(r.throughput),
+        ]
+        for r in run.ranks[:MOST_RANKS]
     ]
-    left = len(run.ranks) - len(rows)
-    more = f"<p>and {left} more ranks, in report.csv</p>" if left else ""
-    columns = ["Rank", "Node", "Steps", "Samples", "Time", "Throughput"]
-    return _table(f"Ranks of run {run.index}", columns, rows, closed=True) + more
+    return {"run": run.index, "rows": rows, "left": len(run.ranks) - len(rows)}
 
 
-def _system(folder: Path) -> str:
+def _system(folder: Path) -> list[list[str]]:
     try:
-        described = json.loads((folder / "system.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return ""
-    rows = [
+        described = reading.read_object(folder / "system.json", 1 << 20)
+    except ValueError:
+        return []
+    return [
         [k.replace("_", " "), str(v)]
         for k, v in described.items()
         if k != "sources" and v not in ("", "unknown", "N/A")
     ]
-    return _table("System", ["", ""], rows, closed=True)
-
-
-def _footer(result: Result) -> str:
-    return (
-        f"<footer><p>{escape(result.id)} · Trainshed {escape(result.trainshed)}. Throughput is samples over "
-        "wall time from the end of warm-up to the end of the last step, without evaluation. Check it "
-        "with <code>trainshed bench check</code>.</p></footer>"
-    )
-
-
-def _table(title: str, columns: list[str], rows: list[list[str]], closed: bool = False) -> str:
-    head = "".join(f"<th>{escape(c)}</th>" for c in columns) if any(columns) else ""
-    body = "".join("<tr>" + "".join(_cell(c) for c in row) + "</tr>" for row in rows)
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    if closed:
-        return f"<details><summary>{escape(title)}</summary>{table}</details>"
-    return f"<section><h2>{escape(title)}</h2>{table}</section>"
-
-
-def _cell(text: str) -> str:
-    if text.startswith("not measured"):
-        return f'<td class="none" title="{escape(text)}">not measured</td>'
-    return f"<td>{escape(text)}</td>"
-
-
-def _absent(title: str, why: str) -> str:
-    return (
-        f'<figure class="absent"><figcaption>{escape(title)}</figcaption>'
-        f"<p>not measured<br><small>{escape(why)}</small></p></figure>"
-    )

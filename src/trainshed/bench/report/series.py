@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trainshed.bench import power
-from trainshed.bench.evidence import MeterSession, RunEvidence
+from trainshed.bench.measure import power
+from trainshed.bench.measure.evidence import RunEvidence
+from trainshed.bench.measure.meter_file import MeterSession
 from trainshed.bench.report.svg import Bar, Series
 from trainshed.bench.result import RunResult
 
@@ -21,10 +22,10 @@ def start_of(evidence: RunEvidence) -> float | None:
 
 def throughput(evidence: RunEvidence, zero: float) -> tuple[list[Series], list[tuple[float, float]]]:
     """Samples a second over time for each node, and the stretches of evaluation."""
-    sessions = {r.rank: (r.node, r.session) for r in evidence.ranks.values() if r.session and r.session.steps}
+    sessions = {r.rank: (r.node, r.session) for r in evidence.ranks.values() if r.session and r.session.at}
     if not sessions:
         return [], []
-    end = max(s.wall_of(s.steps[-1].mono) - zero for _, s in sessions.values())
+    end = max(s.wall_of(s.at[-1]) - zero for _, s in sessions.values())
     width = max(end / BINS, 1e-3)
     per_node: dict[int, list[float]] = {}
     for node, session in sessions.values():
@@ -88,19 +89,26 @@ def phases(evidence: RunEvidence, run: RunResult) -> list[Bar]:
 
 def _spread(session: MeterSession, zero: float, width: float, counts: list[float]) -> None:
     """Each step's samples, evenly over the time since the step before it or the evaluation in between."""
-    pauses = _evaluations(session)
+    pauses = [stop - zero for _, stop in _evaluations(session)]
     start = session.first("start")
-    previous = (start.wall if start else session.wall_of(session.steps[0].mono)) - zero
-    offset = session.clocks[0][1] - session.clocks[0][0] - zero
-    for step in session.steps:
-        end = step.mono + offset
-        begin = max([previous] + [b - zero for _, b in pauses if previous < b - zero < end])
+    previous = (start.wall if start else session.wall_of(session.at[0])) - zero
+    offset = session.clock_offset - zero
+    pause = 0
+    for moment, samples in zip(session.at, session.samples, strict=True):
+        end = moment + offset
+        begin = previous
+        while pause < len(pauses) and pauses[pause] < end:
+            begin = max(begin, pauses[pause])
+            pause += 1
         length = end - begin
         first, last = int(begin / width), int(end / width)
-        for i in range(max(0, first), min(BINS - 1, last) + 1):
-            part = min(end, (i + 1) * width) - max(begin, i * width)
-            share = part / length if length > 0 else 1.0
-            counts[i] += step.samples * max(0.0, share)
+        if first == last and 0 <= first < BINS and length > 0:
+            counts[first] += samples
+        else:
+            for i in range(max(0, first), min(BINS - 1, last) + 1):
+                part = min(end, (i + 1) * width) - max(begin, i * width)
+                share = part / length if length > 0 else 1.0
+                counts[i] += samples * max(0.0, share)
         previous = end
 
 

@@ -45,6 +45,7 @@ def lines(
     level: tuple[str, float] | None = None,
     zero: bool = True,
     top: float | None = None,
+    hint: str = "",
 ) -> str:
     """Lines over a common x axis; `bands` are shaded stretches, `level` is a named horizontal line."""
     shown = [s for s in series if s.points]
@@ -62,13 +63,18 @@ def lines(
     if level:
         y = scale.y(level[1])
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        # Written above the line, or below it where the plot ends.
-        place = y - 5 if y - 5 > TOP + 8 else y + 14
-        parts.append(f'<text class="note" x="{LEFT + 4}" y="{place:.1f}">{escape(level[0])}</text>')
+    if scale.x_low < 0:
+        x = scale.x(0.0)
+        parts.append(f'<line class="start" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
     for number, one in enumerate(shown):
         # The first line is wider, so that lines that cover one another can be told apart.
         parts.append(_line(one, number % COLOURS, scale, wide=number == 0 and len(shown) > 1))
-    return _figure(title, parts, [s.name for s in shown] if len(shown) > 1 else [])
+    if level:
+        # Written last, over the lines, above its own or below it where the plot ends.
+        y = scale.y(level[1])
+        place = y - 5 if y - 5 > TOP + 8 else y + 14
+        parts.append(f'<text class="note" x="{LEFT + 4}" y="{place:.1f}">{escape(level[0])}</text>')
+    return _figure(title, parts, [s.name for s in shown] if len(shown) > 1 else [], hint=hint)
 
 
 def bars(
@@ -92,8 +98,11 @@ def bars(
                 f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape(name)}</text>'
             )
         if len(values) <= 6:
+            # Within the bar, where no line of a level crosses it; above one that is too low for that.
+            inside = TOP + scale.height - y > 22
+            kind, place = ("inside", y + 16) if inside else ("value", y - 4)
             parts.append(
-                f'<text class="value" x="{x:.1f}" y="{y - 4:.1f}" text-anchor="middle">{short(value)}</text>'
+                f'<text class="{kind}" x="{x:.1f}" y="{place:.1f}" text-anchor="middle">{short(value)}</text>'
             )
     if level:
         y = scale.y(level[1])
@@ -101,7 +110,7 @@ def bars(
     return _figure(title, parts, [], note=level[0] if level else "")
 
 
-def gantt(title: str, items: Sequence[Bar]) -> str:
+def gantt(title: str, items: Sequence[Bar], hint: str = "") -> str:
     """Stretches of time, one row a machine, one colour a name."""
     rows = list(dict.fromkeys(b.row for b in items))
     names = list(dict.fromkeys(b.name for b in items))
@@ -117,7 +126,9 @@ def gantt(title: str, items: Sequence[Bar]) -> str:
         parts.append(
             f'<text x="{x:.1f}" y="{height - BOTTOM + 15}" text-anchor="middle">{short(tick)}</text>'
         )
-    parts.append(f'<text x="{left + width / 2}" y="{height - 5}" text-anchor="middle">seconds</text>')
+    parts.append(
+        f'<text x="{left + width / 2}" y="{height - 5}" text-anchor="middle">seconds since the first phase</text>'
+    )
     for i, name in enumerate(rows):
         y = TOP + i * row
         parts.append(f'<text x="{left - 8}" y="{y + row / 2 + 4}" text-anchor="end">{escape(name)}</text>')
@@ -130,7 +141,7 @@ def gantt(title: str, items: Sequence[Bar]) -> str:
                 f'<rect class="fill s{colour}" x="{x:.1f}" y="{y + 4}" width="{length:.1f}" '
                 f'height="{row - 8}" rx="2"><title>{text}</title></rect>'
             )
-    return _figure(title, parts, names, height=height)
+    return _figure(title, parts, names, height=height, hint=hint)
 
 
 def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
@@ -227,15 +238,22 @@ def _line(series: Series, colour: int, scale: _Scale, wide: bool) -> str:
 
 
 def _figure(
-    title: str, parts: Sequence[str], names: Sequence[str], *, height: float = HEIGHT, note: str = ""
+    title: str,
+    parts: Sequence[str],
+    names: Sequence[str],
+    *,
+    height: float = HEIGHT,
+    note: str = "",
+    hint: str = "",
 ) -> str:
     keys = "".join(f'<span><i class="s{i % COLOURS}"></i>{escape(n)}</span>' for i, n in enumerate(names))
     if note:
         keys += f'<span><i class="dash"></i>{escape(note)}</span>'
     legend = f'<div class="legend">{keys}</div>' if keys else ""
+    below = f'<p class="hint">{escape(hint)}</p>' if hint else ""
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
         f"{''.join(parts)}</svg>"
-        f"{legend}</figure>"
+        f"{legend}{below}</figure>"
     )

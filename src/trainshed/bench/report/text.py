@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 from trainshed.bench.result import Measured, Quantity, Result, RunResult, number
 
+_MARKUP = re.compile(r"([\\`*_\[\]|!])")
+THIN = "\u202f"
+"""A narrow space between thousands, at which no line is broken."""
 METRICS = {"throughput": "Throughput", "time_to_target": "Time to target"}
 
 
@@ -22,11 +26,16 @@ def figure(value: float, digits: int = 4) -> str:
     """A number with about four digits that mean something, thousands grouped by thin spaces."""
     if value == int(value) and abs(value) < 1e15:
         text = f"{int(value):,}"
-    elif abs(value) >= 10 ** (digits - 1):
-        text = f"{value:,.0f}"
+    elif abs(value) >= min(1000, 10 ** (digits - 1)):
+        text = f"{value:,.{max(0, digits - len(str(int(abs(value)))))}f}"
     else:
         text = f"{value:.{digits}g}"
-    return text.replace(",", "\u202f")
+    return text.replace(",", THIN)
+
+
+def shape_words(nodes: int, ranks: int) -> str:
+    """`1 node, 2 ranks`."""
+    return ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((nodes, "node"), (ranks, "rank")))
 
 
 def run_row(run: RunResult) -> list[str]:
@@ -74,20 +83,25 @@ def interval(result: Result) -> str:
 
 
 def markdown(result: Result) -> str:
-    shape = f"{result.shape.nodes} nodes, {result.shape.ranks} ranks"
+    shape = shape_words(result.shape.nodes, result.shape.ranks)
     lines = [
-        f"# {result.workload} ({result.scale}): {result.status}",
+        f"# {_plain(result.workload)} ({_plain(result.scale)}): {result.status}",
         "",
-        f"{result.id}, {result.created}, {result.framework or 'framework not stated'}, {shape}.",
+        f"{_plain(result.id)}, {_plain(result.created)}, {_plain(result.framework) or 'framework not stated'}, {shape}.",
+        "",
+        f"Attestation: {_plain(result.attestation)}.",
         "",
     ]
-    if result.reasons:
-        lines += ["## Why it failed", "", *(f"- `{r.code}` {r.message}" for r in result.reasons), ""]
-    if result.warnings:
-        lines += ["## Warnings", "", *(f"- `{r.code}` {r.message}" for r in result.warnings), ""]
-    lines += ["| | |", "|---|---|", *(f"| {k} | {_cell(v)} |" for k, v in summary_rows(result)), ""]
+    for title, reasons in (("Why it failed", result.reasons), ("Warnings", result.warnings)):
+        if reasons:
+            lines += [f"## {title}", "", *(f"- {_plain(r.code)}: {_plain(r.message)}" for r in reasons), ""]
+    for run in result.runs:
+        if run.failure is not None:
+            lines += [f"## Run {run.index}: {_plain(run.failure.reason)}", ""]
+            lines += [*(f"- {_plain(line)}" for line in run.failure.last_lines), ""]
+    lines += ["| | |", "|---|---|", *(f"| {k} | {_plain(v)} |" for k, v in summary_rows(result)), ""]
     lines += ["| " + " | ".join(RUN_COLUMNS) + " |", "|" + "---|" * len(RUN_COLUMNS)]
-    lines += ["| " + " | ".join(_cell(c) for c in run_row(run)) + " |" for run in result.runs]
+    lines += ["| " + " | ".join(_plain(c) for c in run_row(run)) + " |" for run in result.runs]
     return "\n".join(lines) + "\n"
 
 
@@ -124,5 +138,8 @@ def _columns(quantity: Quantity) -> list[str]:
     return ["", "", "", quantity.not_measured]
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _plain(text: str) -> str:
+    """A text on one line in which nothing is markup, neither of Markdown nor of HTML."""
+    line = "".join(letter if letter.isprintable() or letter == THIN else " " for letter in text)
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKUP.sub(r"\\\1", line)

@@ -1,51 +1,71 @@
 """Engine `local`: virtual nodes on this machine, without a daemon.
 
-`submit` plans, leases ports and devices, and leaves one driver process, which
-starts an agent for each node and records the end.
+`prepare` plans and leases ports and devices; `launch` leaves one driver process,
+which starts an agent for each node and records the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
-import json
 import os
 import secrets as random
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from trainshed.agent import devices as machine
-from trainshed.agent import sandbox
-from trainshed.engines import _containers as containers
-from trainshed.engines import _leases as leases
-from trainshed.engines._driving import LIBRARY, cache_folder, python_of, visible, writable
+from trainshed import devices as machine
+from trainshed import files
+from trainshed.agent import environment, sandbox
+from trainshed.devices import cpu
 from trainshed.engines.base import (
+    DEFAULT_PRIORITY,
     Check,
+    Context,
     Engine,
-    Preview,
+    Prepared,
     Request,
-    Status,
-    as_options,
+    check_options,
     resolve_secrets,
     store_access,
 )
+from trainshed.engines.cluster import containers, guard, leases
+from trainshed.engines.cluster.leases import DevicePool, Lease
+from trainshed.engines.cluster.nodes import (
+    HOMES,
+    PAYLOAD,
+    cache_folder,
+    named_paths,
+    python_of,
+    visible,
+    writable,
+)
+from trainshed.engines.local.task import Task
 from trainshed.errors import RefusedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
-from trainshed.runs import locks
-from trainshed.runs.directory import RunDirectory, Runs, home
-from trainshed.runs.events import Kind
+from trainshed.runs.directory import RunDirectory
+from trainshed.runs.summary import EngineStatus, is_alive, started_at
 from trainshed.spec.kinds import DeviceKind
-from trainshed.spec.load import dump_job
 
-_OPTIONS = {"isolation": "sandbox, plain, or auto (sandbox where it works)"}
+_OPTIONS = {
+    "isolation": "sandbox, plain, or auto (sandbox where it works)",
+    "expose": "folders of this machine that the job may read, separated by commas",
+}
+_SERVER = 8
+"""Devices of one emulated server: their numbers begin at 0 on each."""
+_EMULATED = 64
+"""Emulated devices of this machine, unless TRAINSHED_EMULATED_DEVICES says otherwise."""
+_STARTING = 60.0
+"""Seconds for a frozen driver that has no guard yet to go on."""
+_NO_QUEUE = "priority and preemptible have no effect: this engine starts a job at once or refuses it"
 
 
 class LocalEngine(Engine):
@@ -53,189 +73,259 @@ class LocalEngine(Engine):
 
     name = "local"
 
-    def preview(self, request: Request) -> Preview:
-        hosts = leases.layout(0, request.job.resources.nodes, self._devices(request))
-        return Preview(self._plan(request, hosts, f"{request.job.name}-preview"))
+    def __init__(self) -> None:
+        self._drivers: list[subprocess.Popen[bytes]] = []
+        """Processes that were started here; they are reaped when they have ended."""
 
-    def submit(self, request: Request) -> RunDirectory:
-        devices = self._devices(request)
-        store, keys = store_access(request.job)
-        values = keys | resolve_secrets(request.job)
-        lease = leases.take(_leased_kind(request), request.job.resources.nodes, devices)
-        run = None
+    def prepare(self, request: Request, runs: Sequence[RunDirectory]) -> Prepared:
+        if len(runs) != 1:
+            raise UsageError("one submission makes one run on this engine", "submit the job several times")
+        run = runs[0]
+        isolation = self._isolation(request)
+        store, keys = store_access(request)
+        values = keys | resolve_secrets(request)
+        lease = Lease()
         try:
-            run = Runs.default().create(request.job.name)
-            self._write(run, request, self._plan(request, lease.hosts, run.id, store, keys))
-            self._drive(run, request, values, lease)
+            devices = self._devices(request, run.id, lease)
+            hosts = leases.take_ports(devices, lease)
+            planned = self._plan(request, hosts, run, isolation, store, tuple(sorted(keys)))
         except BaseException:
-            if run is not None:
-                shutil.rmtree(run.path, ignore_errors=True)
-            raise
-        finally:
             lease.close()
-        return run
+            raise
+        return Prepared(request, planned, isolation=isolation, private=(lease, values), release=lease.close)
 
-    def status(self, run: RunDirectory) -> Status:
-        return Status()
+    def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
+        self._reap()
+        (run,) = runs
+        lease, values = prepared.private
+        job, context, cache = prepared.request.job, prepared.request.context, cache_folder(run.home)
+        task = Task(
+            secret=random.token_hex(32),
+            secrets=values,
+            attached=prepared.request.attached,
+            attempts=job.retries + 1,
+            isolation=prepared.isolation,
+            scratch=str(_scratch(run)),
+            cache=str(cache),
+            visible=tuple(_visible(prepared.request, run)),
+            writable=tuple(writable(job, run, cache)),
+        )
+        (alive,) = locks
+        with (run.path / "driver.log").open("ab") as log:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "trainshed.engines.local.driver", str(run.path), str(alive)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[alive, *lease.filenos()],
+                start_new_session=True,
+                env={"PATH": context.search_path, **environment.clean(context.environ)},
+            )
+        self._drivers.append(driver)
+        assert driver.stdin is not None
+        # Until it has been given its task the driver has no guard: a reader must know whom to look at.
+        os.pwrite(alive, str(driver.pid).encode(), 0)
+        driver.stdin.write(task.to_line())
+        driver.stdin.flush()
+        # Held open for an attached run: its end tells the driver that this process is gone.
+        if not prepared.request.attached:
+            driver.stdin.close()
 
-    def stop(self, run: RunDirectory, reason: str) -> None:
-        run.append(Kind.STOP_REQUESTED, reason=reason)
-        if locks.is_held(run.alive_path):
-            # A driver that has not written its number yet finds the request by itself.
-            with contextlib.suppress(ValueError, ProcessLookupError):
-                os.kill(int(run.alive_path.read_text()), signal.SIGTERM)
+    def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
+        self._reap()
+        for run in runs:
+            _look_after(run)
+        return {run.id: _status(run) for run in runs}
+
+    def stop(self, run: RunDirectory, kill: bool) -> None:
+        if not files.is_held(run.alive_path):
+            return
+        # A driver that has not written its number yet finds the request by itself. Killed, it takes its
+        # agents with it: they see the end of their connection.
+        with contextlib.suppress(ValueError, OSError):
+            pid, *watched = _above(run)
+            if kill and guard.is_frozen(pid):
+                os.kill(pid, signal.SIGKILL)
+            elif watched:
+                os.kill(pid, signal.SIGTERM)
 
     def forget(self, run: RunDirectory) -> None:
-        shutil.rmtree(_scratch(run.id), ignore_errors=True)
+        shutil.rmtree(_scratch(run), ignore_errors=True)
 
-    def describe(self) -> list[Check]:
+    def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
         why_not = sandbox.why_not()
-        found = [Check("isolation", not why_not, why_not or "bubblewrap works", _remedy(why_not))]
+        remedy = f"until then {sandbox.WITHOUT}" if why_not else ""
+        found = [Check("isolation", not why_not, why_not or "bubblewrap works", remedy)]
         for kind in DeviceKind:
             seen = machine.find(kind)
-            found.append(Check(f"{kind.value} devices", bool(seen.devices), _count(seen), ""))
+            cpus = kind is DeviceKind.CPU
+            size = _slots(context) if cpus else len(seen.devices)
+            count = str(size) + (f": {seen.reason}" if seen.reason else "")
+            found.append(Check(f"{kind.value} devices", size > 0, count, required=cpus))
         tool = containers.tool()
-        remedy = "apt-get install podman, for jobs with an image"
-        found.append(
-            Check("containers", tool is not None, tool or "neither podman nor docker", "" if tool else remedy)
-        )
+        remedy = "" if tool else "apt-get install podman, for jobs with an image"
+        found.append(Check("containers", tool is not None, tool or "neither podman nor docker", remedy))
         return found
 
-    def _devices(self, request: Request) -> Sequence[Sequence[Device]]:
-        """Each node's devices, or a refusal that says what there is."""
+    def _reap(self) -> None:
+        self._drivers = [driver for driver in self._drivers if driver.poll() is None]
+
+    def _devices(self, request: Request, holder: str, lease: Lease) -> list[tuple[Device, ...]]:
+        """Each node's devices, leased, or a refusal that says what there is."""
         wanted = request.job.resources
-        kind = _leased_kind(request)
-        found = machine.find(kind)
+        if request.emulated:
+            size = _count(request.context, "TRAINSHED_EMULATED_DEVICES", _EMULATED)
+            pool = DevicePool(f"emulated-{wanted.kind.value}", size, _SERVER)
+            known = {index: Device(index % _SERVER) for index in range(size)}
+            reason = "TRAINSHED_EMULATED_DEVICES says how many are emulated"
+        elif wanted.kind is DeviceKind.CPU:
+            size = _slots(request.context)
+            pool, known, reason = (
+                DevicePool("cpu", size, max(1, size)),
+                {},
+                "TRAINSHED_CPU_SLOTS says how many",
+            )
+        else:
+            found = machine.find(wanted.kind)
+            known = {device.index: device for device in found.devices}
+            pool = DevicePool(wanted.kind.value, len(known), max(1, len(known)))
+            reason = found.reason
         total = wanted.nodes * wanted.devices
-        if total > len(found.devices):
+        if total > pool.size:
             what = f"resources: {wanted.shape} asks for {total} {wanted.kind.value} devices"
-            there = f"this machine has {len(found.devices)}" + (f" ({found.reason})" if found.reason else "")
+            there = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
             hint = "ask for fewer, or use a cluster engine"
-            if wanted.kind is DeviceKind.ASCEND and not found.devices:
+            if wanted.kind is DeviceKind.ASCEND and not pool.size:
                 hint = (
                     "run it on a machine with NPUs, or add --emulate to run it on the CPU, marked as emulated"
                 )
             raise RefusedError(f"{what}, and {there}", hint)
-        if kind is DeviceKind.CPU:
-            own = tuple(Device(index) for index in range(wanted.devices))
-            return [own] * wanted.nodes
-        return [found.devices[i * wanted.devices : (i + 1) * wanted.devices] for i in range(wanted.nodes)]
+        chosen = leases.take_devices(pool, wanted.nodes, wanted.devices, holder, lease)
+        if wanted.kind is DeviceKind.CPU:
+            # Slots are only counted: a rank's CPU has no number of its own.
+            return [tuple(Device(index) for index in range(wanted.devices))] * wanted.nodes
+        return [tuple(known[number] for number in numbers) for numbers in chosen]
 
     def _plan(
         self,
         request: Request,
         hosts: Sequence[Host],
-        run: str,
-        store: Mapping[str, str] | None = None,
-        keys: Iterable[str] = (),
+        run: RunDirectory,
+        isolation: str,
+        store: dict[str, str],
+        keys: tuple[str, ...],
     ) -> Plan:
-        job = request.job
+        job, context = request.job, request.context
         site = Site(
-            python=python_of(job),
-            search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            python=python_of(job, context.environ),
+            search_path=context.search_path,
             scratch=str(_scratch(run)),
-            library=str(LIBRARY),
-            isolated=self._isolation(request) != "plain",
+            library=str(PAYLOAD),
+            isolated=isolation != "plain",
             cpus=max(1, (os.cpu_count() or 1) // job.resources.nodes),
-            user=getpass.getuser(),
+            user=context.user,
+            team=context.team,
             uid=os.getuid(),
             gid=os.getgid(),
             emulate=request.emulated,
-            store=store or {},
-            keys=tuple(sorted(keys)),
+            store=store,
+            keys=keys,
+            homes=str(context.home / HOMES),
         )
-        planned = plan(job, Topology.of(job.resources.kind, hosts), site, run)
-        if not site.isolated:
+        planned = plan(job, Topology.of(job.resources.kind, hosts), site, run.id)
+        notes = list(planned.notes)
+        if isolation == "plain":
             why = sandbox.why_not() or "it was asked for"
-            planned = replace(planned, notes=(*planned.notes, f"no isolation ({why}): {sandbox.WITHOUT}"))
-        return planned
+            notes.append(f"no isolation ({why}): {sandbox.WITHOUT}")
+        elif isolation == "sandbox" and (
+            named := sandbox.shown(named_paths(job, context.home), planned.nodes[0])
+        ):
+            notes.append(f"visible read only, since the job names them: {', '.join(named)}")
+        if job.preemptible or job.priority != DEFAULT_PRIORITY:
+            notes.append(_NO_QUEUE)
+        return replace(planned, notes=tuple(notes))
 
     def _isolation(self, request: Request) -> str:
-        wanted = as_options(request.options, _OPTIONS).get("isolation", "auto")
+        wanted = check_options(request.options, _OPTIONS).get("isolation", "auto")
+        if wanted not in ("auto", "sandbox", "plain"):
+            raise UsageError(f"option isolation={wanted!r}", f"choose {_OPTIONS['isolation']}")
         if request.job.image:
             if containers.tool() is None:
                 raise RefusedError(
                     f"image {request.job.image!r} needs podman or docker", "apt-get install podman"
                 )
             return "container"
-        if wanted not in ("auto", "sandbox", "plain"):
-            raise UsageError(f"option isolation={wanted!r}", f"choose {_OPTIONS['isolation']}")
         why_not = sandbox.why_not() if wanted != "plain" else ""
         if wanted == "sandbox" and why_not:
             raise RefusedError(f"option isolation=sandbox: {why_not}", "install it, or use isolation=plain")
         return "plain" if wanted == "plain" or why_not else "sandbox"
 
-    def _write(self, run: RunDirectory, request: Request, planned: Plan) -> None:
-        run.write("job.yaml", dump_job(request.job))
-        run.write("plan.json", json.dumps(planned.to_json()))
-        run.append(
-            Kind.SUBMITTED,
-            name=request.job.name,
-            engine=self.name,
-            shape=request.job.resources.shape,
-            launcher=request.job.launcher,
-            contract=request.job.contract,
-            emulated=planned.emulated,
-            isolation=self._isolation(request),
-        )
 
-    def _drive(
-        self, run: RunDirectory, request: Request, values: dict[str, str], lease: leases.Lease
-    ) -> None:
-        alive = locks.hold(run.alive_path)
-        assert alive is not None, "a fresh run directory has no other holder"
-        held = [alive, *(item.fileno() for item in lease.sockets)]
-        task = {
-            "secret": random.token_hex(32),
-            "secrets": values,
-            "attached": request.attached,
-            "attempts": request.job.retries + 1,
-            "isolation": self._isolation(request),
-            "scratch": str(_scratch(run.id)),
-            "cache": str(cache_folder()),
-            "visible": visible(request.job),
-            "writable": writable(request.job, run, cache_folder()),
-        }
-        try:
-            with (run.path / "driver.log").open("ab") as log:
-                driver = subprocess.Popen(
-                    [sys.executable, "-m", "trainshed.engines.local.driver", str(run.path), str(alive)],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=held,
-                    start_new_session=True,
-                )
-            assert driver.stdin is not None
-            driver.stdin.write(json.dumps(task).encode() + b"\n")
-            driver.stdin.flush()
-            if request.attached:
-                # Held open on purpose: its end tells the driver that this process is gone.
-                _LIFELINES.append(driver)
-            else:
-                driver.stdin.close()
-                driver.returncode = 0  # it is no longer ours to wait for
-        finally:
-            os.close(alive)
+def _above(run: RunDirectory) -> list[int]:
+    """The numbers of the driver and of its guard, as soon as they have written them."""
+    with contextlib.suppress(ValueError, OSError):
+        return [int(word) for word in files.read_regular(run.alive_path, 1 << 10).split()]
+    return []
 
 
-_LIFELINES: list[subprocess.Popen[bytes]] = []
+def _look_after(run: RunDirectory) -> None:
+    """Take the place of a guard that is gone, or has not begun: nobody else would end a frozen driver.
+
+    One whose agents have started ranks is left alone while they live: they end by themselves.
+    """
+    above = _above(run)
+    if not above or guard.wake(above[-1]) or not guard.is_frozen(above[0]):
+        return
+    with contextlib.suppress(OSError):
+        young = time.time() - run.submitted().time < _STARTING
+        begun = started_at(run.events("coordinator-")) is not None
+        alone = not any(files.is_held(run.node(index) / "alive.lock") for index in run.node_indexes())
+        ready = alone and len(above) == 2
+        # Before ranks run, an agent may wait for the driver's first word, for ever.
+        if (ready or (not begun and not young)) and files.is_held(run.alive_path):
+            os.kill(above[0], signal.SIGKILL)
 
 
-def _leased_kind(request: Request) -> DeviceKind:
-    return DeviceKind.CPU if request.emulated else request.job.resources.kind
+def _status(run: RunDirectory) -> EngineStatus:
+    try:
+        alive = is_alive(run)
+        if not alive and run.submission().isolation == "container":
+            # Its driver would have done so, had it lived.
+            containers.remove_all(run.id)
+        return EngineStatus(alive=alive)
+    except OSError as error:  # a lock that cannot be read (another user's) says nothing of its holder
+        return EngineStatus(problem=f"{error.filename}: {error.strerror}")
 
 
-def _scratch(run: str) -> Path:
-    return home() / "scratch" / run
+def _slots(context: Context) -> int:
+    return _count(context, "TRAINSHED_CPU_SLOTS", cpu.slots())
 
 
-def _remedy(why_not: str) -> str:
-    return f"until then {sandbox.WITHOUT}" if why_not else ""
+def _count(context: Context, name: str, default: int) -> int:
+    """A number of devices from whoever submits."""
+    text = context.environ.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise UsageError(f"{name} is {text!r}", "write a number")
+    return int(text)
 
 
-def _count(found: machine.Found) -> str:
-    return str(len(found.devices)) + (f": {found.reason}" if found.reason else "")
+def _visible(request: Request, run: RunDirectory) -> list[str]:
+    exposed = []
+    for text in filter(None, request.options.get("expose", "").split(",")):
+        path = Path(text)
+        if not path.is_absolute() or not path.exists() or run.home.is_relative_to(path):
+            raise UsageError(
+                f"option expose={text!r}: not a folder that can be shown",
+                "write the whole path of one that exists and does not hold Trainshed's home",
+            )
+        exposed.append(str(path))
+    return [*visible(request.job, run.home, request.context.environ), *exposed]
+
+
+def _scratch(run: RunDirectory) -> Path:
+    return run.home / "scratch" / run.id
 
 
 ENGINE = LocalEngine()

@@ -7,10 +7,11 @@ Commands get a small environment of their own: what the user's shell holds
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from trainshed.engines.slurm.states import FORMAT, Entry, parse_fields, parse_squeue, parse_state
+from trainshed.engines.slurm.states import FORMAT, QueueEntry, parse_fields, parse_sacct, parse_squeue
 from trainshed.errors import RefusedError, TrainshedError
 
 _LIMIT = 60.0
@@ -45,7 +46,7 @@ class Slurm:
             raise RefusedError(f"Slurm refuses the job: {_words(done.stderr)}", _refusal_hint(done.stderr))
         return done.stdout.strip().split(";")[0]
 
-    def jobs(self) -> list[Entry]:
+    def jobs(self) -> list[QueueEntry]:
         """All jobs of this user that Slurm still remembers, ended ones too."""
         command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
         return parse_squeue(self._ask([*command, f"--format={FORMAT}"]))
@@ -59,11 +60,13 @@ class Slurm:
             raise SlurmError(f"scontrol show job: {_words(done.stderr)}")
         return done.stdout
 
-    def accounted(self, job: str) -> str:
-        """The state in the accounting database; empty where there is none."""
-        command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State"]
-        done = self._run(command)
-        return parse_state(done.stdout) if done.returncode == 0 else ""
+    def accounted(self, jobs: Sequence[str]) -> dict[str, str]:
+        """The states of jobs in the accounting database; none where there is no database."""
+        if not jobs or shutil.which("sacct", path=self.environment().get("PATH")) is None:
+            return {}
+        command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+        done = self._run([*command, f"--jobs={','.join(jobs)}"])
+        return parse_sacct(done.stdout) if done.returncode == 0 else {}
 
     def cancel(self, job: str, *how: str) -> bool:
         done = self._run(["scancel", *how, job])
@@ -107,10 +110,10 @@ class Slurm:
                 text=True,
                 timeout=_LIMIT,
             )
-        except FileNotFoundError:
-            raise _not_here(command[0]) from None
-        except subprocess.TimeoutExpired:
-            raise _no_answer(command[0]) from None
+        except FileNotFoundError as error:
+            raise _not_here(command[0]) from error
+        except subprocess.TimeoutExpired as error:
+            raise _no_answer(command[0]) from error
 
 
 def _not_here(command: str) -> SlurmError:

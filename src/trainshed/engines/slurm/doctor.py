@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainshed import store
 from trainshed.agent import sandbox
-from trainshed.engines.base import Check
+from trainshed.engines.base import Check, Context
 from trainshed.engines.slurm.client import Slurm
-from trainshed.engines.slurm.profile import Settings
+from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
-from trainshed.runs.directory import home
+from trainshed.runs.places import Access
 from trainshed.spec.kinds import DeviceKind
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -32,25 +32,31 @@ _SHARED = {
 }
 
 
-def checks(chosen: Settings) -> list[Check]:
+def checks(chosen: SlurmSettings, context: Context) -> list[Check]:
     """Everything in the order in which it would go wrong."""
     named = chosen.profile_name
     found = [Check("profile", True, named or "none: Slurm's own defaults are used")]
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
         remedy = "run this on a login node, or reach one: trainshed profile add slurm login=user@host"
-        return [*found, Check("commands", False, f"missing: {', '.join(missing)}", remedy)]
+        return [*found, Check("commands", False, f"missing: {', '.join(missing)}", remedy, required=True)]
     found.append(Check("commands", True, ", ".join(_COMMANDS)))
     try:
         found += _cluster(Slurm(chosen.profile.slurm_conf), chosen)
     except TrainshedError as error:
         found.append(
-            Check("controller", False, error.message, "ask the administrator whether slurmctld runs")
+            Check(
+                "controller",
+                False,
+                error.message,
+                "ask the administrator whether slurmctld runs",
+                required=True,
+            )
         )
-    return [*found, *_nodes(chosen)]
+    return [*found, *_nodes(chosen, context)]
 
 
-def _cluster(slurm: Slurm, chosen: Settings) -> Iterator[Check]:
+def _cluster(slurm: Slurm, chosen: SlurmSettings) -> Iterator[Check]:
     conf, profile = slurm.configuration(), chosen.profile
     cluster = conf.get("ClusterName", "unnamed")
     yield Check("controller", True, f"{cluster}, Slurm {conf.get('SLURM_VERSION', 'of unknown version')}")
@@ -95,8 +101,8 @@ def _cluster(slurm: Slurm, chosen: Settings) -> Iterator[Check]:
     yield Check("time to stop", True, f"KillWait {wait}: what `scancel` leaves a job for saving outputs")
 
 
-def _nodes(chosen: Settings) -> Iterator[Check]:
-    yield _runs(chosen)
+def _nodes(chosen: SlurmSettings, context: Context) -> Iterator[Check]:
+    yield _runs(chosen, context)
     why_not = sandbox.why_not()
     yield Check(
         "isolation",
@@ -113,22 +119,23 @@ def _nodes(chosen: Settings) -> Iterator[Check]:
     )
 
 
-def _runs(chosen: Settings) -> Check:
+def _runs(chosen: SlurmSettings, context: Context) -> Check:
     """Where runs lie so that all nodes read them: in a shared folder, or in an object store."""
     if url := chosen.profile.runs:
         try:
-            there = store.exists("/".join(url.split("/")[:3]))
+            keys = Access(context.environ, context.home).keys(url)
+            there = store.exists("/".join(url.split("/")[:3]), credentials=keys)
         except TrainshedError as error:
             return Check("runs", False, f"{url}: {error.message}", error.hint)
         return Check(
             "runs", there, url if there else f"{url}: there is no such bucket", "" if there else "make it"
         )
-    kind = _file_system(home())
+    kind = _file_system(context.home)
     shared = kind in _SHARED
     return Check(
         "shared home",
         shared or bool(chosen.profile.home),
-        f"{chosen.profile.home or home()} on {kind}",
+        f"{chosen.profile.home or context.home} on {kind}",
         ""
         if shared
         else "runs are read by all nodes: set TRAINSHED_HOME to a folder that they share, or "

@@ -3,205 +3,203 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from trainshed.engines import _driving as driving
+from trainshed import files
 from trainshed.engines.base import (
     Check,
+    Context,
     Engine,
-    Preview,
+    Prepared,
     Request,
-    Status,
-    as_options,
-    naming,
+    check_options,
     resolve_secrets,
     store_access,
 )
-from trainshed.engines.slurm import carried, doctor, handed, remote, script
+from trainshed.engines.cluster.nodes import PAYLOAD, python_of
+from trainshed.engines.slurm import doctor, script, submission
 from trainshed.engines.slurm.client import Slurm, SlurmError
-from trainshed.engines.slurm.profile import OPTIONS, Settings, settings
-from trainshed.engines.slurm.states import REQUEUED, Entry, failure_of, parse_fields, state_of, waiting_words
+from trainshed.engines.slurm.environment import process_env
+from trainshed.engines.slurm.profile import OPTIONS, SlurmSettings, settings_of
+from trainshed.engines.slurm.states import QueueEntry, failure_of, parse_fields, state_of, waiting_reason
+from trainshed.engines.slurm.submission import Submission
 from trainshed.errors import RefusedError, TrainshedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
-from trainshed.runs.directory import RunDirectory, Runs, home
-from trainshed.runs.events import Kind
-from trainshed.runs.outcome import Outcome
-from trainshed.runs.states import RunState
-from trainshed.runs.summary import summarise
+from trainshed.runs import places
+from trainshed.runs.directory import RunDirectory, Runs
+from trainshed.runs.events import Accepted, AttemptStarted, Note, Pending, UnreadableRunError
+from trainshed.runs.summary import EngineStatus
 from trainshed.spec.load import dump_job
-from trainshed.store.errors import StoreError
 
 _FRESH = 2.0
 """Seconds for which an answer of squeue serves all runs: many readers must not burden the controller."""
 _SILENT = 60.0
-"""Seconds without a word after which a run that Slurm does not know is taken for dead."""
+"""Seconds without a sample after which the nodes of a run that Slurm does not know are taken for dead."""
 _SUBMITTING = 120.0
 """Seconds for which a run without a job's number is taken to be on its way to Slurm."""
-_AT_ONCE = 4
-"""Submissions side by side: most of each is spent waiting for the controller, which must not be flooded."""
-_NOTE = "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
+_PLACEHOLDERS = (
+    "names, addresses, ports and devices shown here are placeholders: they come from the allocation"
+)
+
+
+@dataclass(frozen=True)
+class _Private:
+    """What `launch` needs besides the batch script."""
+
+    settings: SlurmSettings
+    submission: Submission
+    values: dict[str, str]
+    """The job's secrets and the store's keys."""
 
 
 class SlurmEngine(Engine):
     """Nodes of a Slurm cluster."""
 
     name = "slurm"
+    at_once = 4
 
     def __init__(self) -> None:
-        self._asked = float("-inf")
-        self._entries: list[Entry] = []
+        self._asked: dict[str | None, tuple[float, list[QueueEntry]]] = {}
 
-    def preview(self, request: Request) -> Preview:
+    def count(self, request: Request) -> int:
+        return self._settings(request).array or request.count
+
+    def prepare(self, request: Request, runs: Sequence[RunDirectory]) -> Prepared:
         chosen = self._settings(request)
-        name = f"{request.job.name}-preview"
-        runs = _paths(_place(chosen, name), chosen.array or 1)
-        text = script.render(request.job, chosen, runs, _home(chosen), "", request.emulated)
-        return Preview(_preview_plan(request, chosen, name), text)
+        if request.attached and len(runs) > 1:
+            raise UsageError("option array: a run in the foreground is one run", "use `trainshed submit`")
+        values = resolve_secrets(request)
+        store: dict[str, str] = {}
+        if not chosen.profile.login:
+            store, keys = store_access(request, chosen.profile.runs or "")
+            values = keys | values
+        dependency = self._dependency(chosen.dependency, request.context)
+        paths = [_path(chosen, run) for run in runs]
+        where = _home(chosen, request.context)
+        text = script.render(request.job, chosen, paths, where, dependency, request.emulated)
+        left = Submission(settings=chosen, emulate=request.emulated, user=request.context.user, store=store)
+        return Prepared(
+            request,
+            _preview_plan(request, left, tuple(sorted(values)), runs[0].id),
+            text=text,
+            is_final=False,
+            settings=left.model_dump(mode="json", exclude_defaults=True),
+            private=_Private(chosen, left, values),
+        )
 
-    def submit(self, request: Request) -> RunDirectory:
-        return self._submit(request, self._settings(request))[0]
+    def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
+        private: _Private = prepared.private
+        profile, context = private.settings.profile, prepared.request.context
+        access = places.Access(context.environ, context.home)
+        if profile.login:
+            from trainshed.engines.slurm import remote
 
-    def submit_many(self, request: Request, count: int) -> list[RunDirectory]:
-        """`count` runs of the same job as one array."""
-        chosen = self._settings(request)
-        return self._submit(request, chosen.model_copy(update={"array": count}))
-
-    def submit_each(self, requests: Sequence[Request]) -> Iterator[RunDirectory]:
-        refused: list[TrainshedError] = []
-
-        def one(request: Request) -> RunDirectory | None:
-            if refused:
-                return None
-            try:
-                with naming(request):
-                    return self.submit(request)
-            except TrainshedError as error:
-                refused.append(error)
-                return None
-
-        pool = ThreadPoolExecutor(_AT_ONCE)
-        try:
-            yield from filter(None, pool.map(one, requests))
-        finally:
-            pool.shutdown(cancel_futures=True)
-        if refused:
-            raise refused[0]
-
-    def status(self, run: RunDirectory) -> Status:
-        if remote.is_mirror(run):
-            return remote.status(run)
-        try:
-            if carried.is_carried(run):
-                carried.pull(run)
-            entry = self._entry(run)
-            if entry is None:
-                entry = self._entry(run, fresh=True)
-            if entry is not None and not entry.state.is_over:
-                words = waiting_words(entry) if entry.state.is_waiting else ""
-                if words:
-                    _requeued(run, entry.job)
-                return Status(alive=True, waiting=words)
-            job = entry.job if entry else _recorded(run)
-            if not job and _is_young(run):
-                return Status(alive=True, waiting="it is being submitted")
-            state = entry.state.value if entry else ""
-            if job:
-                state = Slurm(_conf(run)).accounted(job) or state
-        except (SlurmError, StoreError) as error:
-            # Not to be reached is not the same as gone.
-            return Status(alive=True, waiting=f"its state is not known now: {error.message}")
-        if state and not state_of(state).is_over:
-            return Status(alive=True)
-        if not state and _writes(run):
-            return Status(
-                alive=True, waiting="Slurm does not know the job any more, but its nodes still work"
-            )
-        _close(run, state, entry.reason if entry else "")
-        return Status(alive=False)
-
-    def stop(self, run: RunDirectory, reason: str) -> None:
-        if remote.is_mirror(run):
-            remote.stop(run, reason)
+            remote.submit(prepared.request, private.settings, private.values, runs)
             return
-        again = bool(driving.stop_reason(run))
-        if carried.is_carried(run):
-            carried.ask_to_stop(run, reason)
-        run.append(Kind.STOP_REQUESTED, reason=reason)
-        entry = self._entry(run, fresh=True)
-        if entry is None or entry.state.is_over:
-            return
-        slurm = Slurm(_conf(run))
-        # The driver stops its agents within their grace; not there, or asked before, Slurm ends them.
-        gently = not again and not entry.state.is_waiting
-        if not (gently and slurm.cancel(entry.job, "--signal=TERM", "--batch")):
-            slurm.cancel(entry.job)
-        self._asked = float("-inf")
+        for run in runs:
+            for text in script.queue_notes(prepared.request.job, private.settings):
+                run.writer("submit").append(Note(text))
+        brought: dict[str, str] = {}
+        if profile.runs:
+            from trainshed.runs import carrier
 
-    def describe(self) -> list[Check]:
-        chosen = settings({})
-        return remote.describe(chosen) if chosen.profile.login else doctor.checks(chosen)
-
-    def forget(self, run: RunDirectory) -> None:
-        if remote.is_mirror(run):
-            remote.forget(run)
-            return
-        if carried.is_carried(run):
-            carried.forget(run)
-        handed.forget(run)
-
-    def submit_here(self, request: Request, chosen: Settings, values: dict[str, str]) -> list[RunDirectory]:
-        """Make the run directories and hand the job to Slurm; refused, nothing is left behind."""
-        dependency = self._dependency(chosen.dependency)
-        store, keys = store_access(request.job, chosen.profile.runs or "")
-        values = keys | values
-        url = chosen.profile.runs
-        runs = _create(request.job.name, chosen.array or 1)
-        try:
-            brought = carried.hand(values, url) if url else {}
-            submission = handed.Submission(
-                settings=chosen, emulate=request.emulated, user=getpass.getuser(), store=store
-            )
-            text = dump_job(request.job)
+            brought = submission.bring(private.values, profile.runs, context)
+            keys = access.keys(profile.runs)
             for run in runs:
-                if url:
-                    text = dump_job(carried.begin(run, f"{url}/{run.id}", request.job))
-                self._write(run, request, submission, text, {} if url else values, runs)
-                if url:
-                    carried.publish(run)
-            paths = [_place(chosen, run.id) for run in runs]
-            asked = script.render(request.job, chosen, paths, _home(chosen), dependency, request.emulated)
-            job = Slurm(chosen.profile.slurm_conf).submit(asked, brought)
+                url = f"{profile.runs}/{run.id}"
+                run.write("job.yaml", dump_job(carrier.begin(run, url, prepared.request.job, keys)))
+                carrier.publish_submission(run, url, keys)
+        elif private.values:
+            for run in runs:
+                submission.keep(run, private.values)
+        try:
+            job = Slurm(profile.slurm_conf).submit(prepared.text, brought)
         except BaseException:
             for run in runs:
-                # What went wrong first is what must be told.
-                with contextlib.suppress(TrainshedError, OSError):
-                    self.forget(run)
-                shutil.rmtree(run.path, ignore_errors=True)
+                with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
+                    places.forget(run, access)
             raise
         for index, run in enumerate(runs):
-            run.append(Kind.NOTE, slurm_job=job if len(runs) == 1 else f"{job}_{index}")
-        return runs
+            run.writer("submit").append(Accepted(job if len(runs) == 1 else f"{job}_{index}"))
+            with contextlib.suppress(TrainshedError):  # the driver says it too, once it has begun
+                places.publish(run, "submit", access=access)
 
-    def _submit(self, request: Request, chosen: Settings) -> list[RunDirectory]:
-        values = resolve_secrets(request.job)
+    def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
+        found: dict[str, EngineStatus] = {}
+        by_cluster: dict[str | None, list[RunDirectory]] = {}
+        for run in runs:
+            try:
+                if places.is_mirror(run) and not places.place_of(run).url:
+                    found[run.id] = EngineStatus()  # its site knows, and is asked when the mirror is fetched
+                else:
+                    by_cluster.setdefault(_conf(run), []).append(run)
+            except UnreadableRunError as error:
+                found[run.id] = EngineStatus(problem=error.message)
+        for conf, group in by_cluster.items():
+            try:
+                found |= self._poll_cluster(group, conf)
+            except SlurmError as error:
+                # Out of reach is not the same as gone.
+                found |= {run.id: EngineStatus(problem=error.message) for run in group}
+        return found
+
+    def _poll_cluster(self, runs: Sequence[RunDirectory], conf: str | None) -> dict[str, EngineStatus]:
+        """One question for all runs, and one more for those that Slurm lists no longer."""
+        began, slurm = time.monotonic(), Slurm(conf)
+        entries = _by_run(self._entries(conf))
+        # One submitted just now may be younger than an answer that was kept.
+        if self._asked[conf][0] < began and any(run.id not in entries for run in runs):
+            entries = _by_run(self._entries(conf, fresh=True))
+        jobs: dict[str, str] = {}
+        for run in runs:
+            entry = entries.get(run.id)
+            if (entry is None or entry.state.is_over) and (job := entry.job if entry else run.reference()):
+                jobs[run.id] = job
+        accounted = slurm.accounted(list(jobs.values()))
+        return {
+            run.id: self._status(run, entries.get(run.id), accounted.get(jobs.get(run.id, ""), ""), slurm)
+            for run in runs
+        }
+
+    def stop(self, run: RunDirectory, kill: bool) -> None:
+        if places.is_mirror(run) and not places.place_of(run).url:
+            return  # the request itself went to the site
+        conf = _conf(run)
+        entry = _by_run(self._entries(conf, fresh=True)).get(run.id)
+        if entry is None or entry.state.is_over:
+            return
+        slurm = Slurm(conf)
+        # The driver stops its agents within their grace; not there, or asked before, Slurm ends them.
+        gently = not kill and not entry.state.is_waiting
+        if not (gently and slurm.cancel(entry.job, "--signal=TERM", "--batch")):
+            slurm.cancel(entry.job)
+        self._asked.pop(conf, None)
+
+    def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
+        chosen = SlurmSettings.model_validate(settings) if settings is not None else settings_of({}, context)
         if chosen.profile.login:
-            return remote.submit(request, chosen, values)
-        return self.submit_here(request, chosen, values)
+            from trainshed.engines.slurm import remote
 
-    def _settings(self, request: Request) -> Settings:
-        chosen = settings(as_options(request.options, OPTIONS))
-        if request.attached and chosen.array:
-            raise UsageError("option array: a run in the foreground is one run", "use `trainshed submit`")
+            return remote.describe(chosen)
+        return doctor.checks(chosen, context)
+
+    def forget(self, run: RunDirectory) -> None:
+        submission.forget(run)
+
+    def _settings(self, request: Request) -> SlurmSettings:
+        if request.settings is not None:
+            chosen = SlurmSettings.model_validate(request.settings)
+        else:
+            chosen = settings_of(check_options(request.options, OPTIONS), request.context)
         if request.job.image and not chosen.profile.container:
             raise RefusedError(
                 f"image {request.job.image!r}: how this cluster runs containers is not known",
@@ -209,59 +207,59 @@ class SlurmEngine(Engine):
             )
         return chosen
 
-    def _write(
-        self,
-        run: RunDirectory,
-        request: Request,
-        submission: handed.Submission,
-        job: str,
-        values: dict[str, str],
-        runs: list[RunDirectory],
-    ) -> None:
-        run.write("job.yaml", job)
-        if values:
-            handed.keep(run, values)
-        run.append(
-            Kind.SUBMITTED,
-            submission=submission.model_dump(mode="json", exclude_defaults=True),
-            name=request.job.name,
-            engine=self.name,
-            shape=request.job.resources.shape,
-            launcher=request.job.launcher,
-            contract=request.job.contract,
-            emulated=request.emulated,
-            array=[other.id for other in runs] if len(runs) > 1 else [],
-        )
-
-    def _dependency(self, text: str | None) -> str:
+    def _dependency(self, text: str | None, context: Context) -> str:
         """Run ids as Slurm's own form; that form itself is passed as it is."""
         if not text or ":" in text:
             return text or ""
         jobs = []
         for name in text.split(","):
-            run = Runs.default().find(name.strip())
-            job = _recorded(run)
-            if not job:
+            run = Runs.of(context.home).find(name.strip())
+            job = run.reference()
+            if not job or run.submission().engine != self.name:
                 raise UsageError(
-                    f"option dependency: run {run.id} is no Slurm job", "name a run of this engine"
+                    f"option dependency: run {run.id} is not a Slurm job", "name a run of this engine"
                 )
             jobs.append(job)
         return "afterok:" + ":".join(jobs)
 
-    def _entry(self, run: RunDirectory, fresh: bool = False) -> Entry | None:
-        if fresh or time.monotonic() - self._asked > _FRESH:
-            self._entries = Slurm(_conf(run)).jobs()
-            self._asked = time.monotonic()
-        base, _, index = run.id.rpartition(".")
-        for entry in reversed(self._entries):
-            if entry.task is None and entry.comment == f"trainshed:{run.id}":
-                return entry
-            if entry.task is not None and entry.comment == f"trainshed:{base}" and str(entry.task) == index:
-                return entry
-        return None
+    def _entries(self, conf: str | None, fresh: bool = False) -> list[QueueEntry]:
+        asked, entries = self._asked.get(conf, (float("-inf"), []))
+        if fresh or time.monotonic() - asked > _FRESH:
+            entries = Slurm(conf).jobs()
+            self._asked[conf] = (time.monotonic(), entries)
+        return entries
+
+    def _status(
+        self, run: RunDirectory, entry: QueueEntry | None, accounted: str, slurm: Slurm
+    ) -> EngineStatus:
+        if entry is not None and not entry.state.is_over:
+            waiting = waiting_reason(entry) if entry.state.is_waiting else ""
+            return EngineStatus(
+                waiting=waiting, requeued=bool(waiting) and _is_requeued(run, entry.job, slurm)
+            )
+        if entry is None and not run.reference() and (files.is_held(run.alive_path) or _is_young(run)):
+            return EngineStatus(waiting="it is being submitted")
+        state = accounted or (entry.state.value if entry else "")
+        if state and not state_of(state).is_over:
+            return EngineStatus()
+        if not state and _is_sampled(run):
+            return EngineStatus(waiting="Slurm does not know the job any more, but its nodes still work")
+        requested = run.stop_reason()
+        failure = failure_of(state, requested, entry.reason if entry else "") if state else None
+        return EngineStatus(alive=False, failure=failure)
 
 
-def _writes(run: RunDirectory) -> bool:
+def _by_run(entries: Sequence[QueueEntry]) -> dict[str, QueueEntry]:
+    """The jobs by the run each was submitted for; of several, Slurm lists the newest last."""
+    found: dict[str, QueueEntry] = {}
+    for entry in entries:
+        if entry.comment.startswith("trainshed:"):
+            name = entry.comment.removeprefix("trainshed:")
+            found[name if entry.task is None else f"{name}.{entry.task}"] = entry
+    return found
+
+
+def _is_sampled(run: RunDirectory) -> bool:
     """Whether agents have lately written: a controller that lost its memory does not end a run."""
     stamps = [path.stat().st_mtime for path in run.path.glob("node-*/metrics.jsonl")]
     return bool(stamps) and time.time() - max(stamps) < _SILENT
@@ -269,109 +267,75 @@ def _writes(run: RunDirectory) -> bool:
 
 def _is_young(run: RunDirectory) -> bool:
     """Whether whoever submits the run may still be waiting for Slurm's answer."""
-    first = next(run.events(), None)
-    return first is not None and time.time() - first.time < _SUBMITTING
+    return time.time() - run.submitted().time < _SUBMITTING
 
 
-def _requeued(run: RunDirectory, job: str) -> None:
-    """A job that ran and waits again was put back by Slurm: said here if its driver died with its host.
+def _is_requeued(run: RunDirectory, job: str, slurm: Slurm) -> bool:
+    """Whether Slurm put a job back that ran: said here if its driver died with its host.
 
     What squeue said may be older than the attempt, so Slurm's count of restarts decides.
     """
-    told = [e for e in run.events() if e.kind in (Kind.ATTEMPT, Kind.PENDING, Kind.FINISHED)]
-    if not told or told[-1].kind is not Kind.ATTEMPT:
-        return
-    record = parse_fields(Slurm(_conf(run)).record(job))
+    events = run.events("driver-", "reconciler")
+    attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
+    if not attempt or any(isinstance(e.body, Pending) and e.body.attempt == attempt for e in events):
+        return False
+    record = parse_fields(slurm.record(job))
     waits = state_of(record.get("JobState", "")).is_waiting
-    if waits and int(record.get("Restarts") or 0) >= told[-1].data["attempt"]:
-        run.append(Kind.PENDING, reason=REQUEUED)
-        _published(run)
-
-
-def _close(run: RunDirectory, state: str, reason: str) -> None:
-    """Slurm says that the job is over and its driver recorded no end: record it with Slurm's reason."""
-    if not state or any(event.kind is Kind.FINISHED for event in run.events()):
-        return
-    asked, told = driving.stop_reason(run), summarise(run, alive=False).outcome
-    # Agents that Slurm itself signals say that they were stopped; why, only Slurm knows.
-    if told is None or told.state is RunState.LOST or (told.state is RunState.STOPPED and not asked):
-        told = Outcome.of(failure_of(state, asked, reason))
-    handed.forget(run)
-    driving.record_end(run, told)
-    _published(run)
-
-
-def _published(run: RunDirectory) -> None:
-    """No driver lives that would carry what was just recorded here."""
-    if carried.is_carried(run):
-        carried.publish(run)
-
-
-def _recorded(run: RunDirectory) -> str:
-    """The job's number, by the submission or by the driver."""
-    jobs = [event.data["slurm_job"] for event in run.events() if event.data.get("slurm_job")]
-    return str(jobs[0]) if jobs else ""
+    return waits and int(record.get("Restarts") or 0) >= attempt
 
 
 def _conf(run: RunDirectory) -> str | None:
-    return handed.read(run).settings.profile.slurm_conf
+    return submission.read(run).settings.profile.slurm_conf
 
 
-def _home(chosen: Settings) -> script.Home:
+def _home(chosen: SlurmSettings, context: Context) -> script.Home:
     from trainshed.environments import environments_directory
 
     profile = chosen.profile
+    own = str(script.own_disk(profile.scratch) / "home")
     return script.Home(
         python=profile.python or sys.executable,
-        folder=profile.home or str(script.own_disk(profile.scratch) / "home" if profile.runs else home()),
-        environments=profile.environments or str(environments_directory()),
+        folder=profile.home or (own if profile.runs else str(context.home)),
+        environments=profile.environments or str(environments_directory(context.environ)),
         runs=profile.runs or "",
     )
 
 
-def _place(chosen: Settings, name: str) -> str:
-    """Where the driver of a run of that name has its run directory."""
+def _path(chosen: SlurmSettings, run: RunDirectory) -> str:
+    """Where the driver of a run has its run directory."""
     if chosen.profile.runs:
-        return str(script.own_disk(chosen.profile.scratch) / "carried-0" / name)
-    return str(home() / "runs" / name)
+        return str(script.own_disk(chosen.profile.scratch) / "carried-0" / run.id)
+    return str(run.path)
 
 
-def _create(name: str, count: int) -> list[RunDirectory]:
-    first = Runs.default().create(name)
-    if count == 1:
-        return [first]
-    paths = [RunDirectory(first.path.with_name(path)) for path in _paths(first.id, count)]
-    first.path.rename(paths[0].path)
-    for run in paths[1:]:
-        run.path.mkdir()
-    return paths
-
-
-def _paths(base: str, count: int) -> list[str]:
-    return [base] if count == 1 else [f"{base}.{index}" for index in range(count)]
-
-
-def _preview_plan(request: Request, chosen: Settings, name: str) -> Plan:
+def _preview_plan(request: Request, left: Submission, keys: tuple[str, ...], name: str) -> Plan:
     """The plan on placeholder hosts, from a range of addresses that belongs to nobody."""
-    wanted = request.job.resources
+    wanted, context, chosen = request.job.resources, request.context, left.settings
     own = tuple(Device(index) for index in range(wanted.devices))
     hosts = [
         Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", own, 10241)
         for i in range(wanted.nodes)
     ]
     site = Site(
-        python="python" if chosen.profile.login else driving.python_of(request.job),
-        search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
-        scratch=str(script.own_disk(chosen.profile.scratch) / name),
-        library=str(driving.LIBRARY),
+        python="python" if chosen.profile.login else python_of(request.job, context.environ),
+        search_path=context.search_path,
+        scratch=str(Path(script.own_disk(chosen.profile.scratch)) / name),
+        library=str(PAYLOAD),
         isolated=chosen.profile.isolation != "plain",
         cpus=wanted.devices * chosen.profile.cpus_per_device,
-        user=getpass.getuser(),
+        user=context.user,
+        team=context.team,
+        uid=os.getuid(),
+        gid=os.getgid(),
         emulate=request.emulated,
+        store=left.store,
+        keys=keys,
+        process_env=process_env(chosen.profile.cpus_per_device),
     )
     job = request.job.model_copy(update={"env": chosen.profile.env | request.job.env})
     planned = plan(job, Topology.of(wanted.kind, hosts), site, name)
-    return replace(planned, notes=(*planned.notes, _NOTE))
+    notes = [*planned.notes, _PLACEHOLDERS, *script.queue_notes(request.job, chosen)]
+    return replace(planned, notes=tuple(notes))
 
 
 ENGINE = SlurmEngine()

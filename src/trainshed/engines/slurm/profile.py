@@ -1,24 +1,34 @@
 """Site profiles: what is the same for all jobs of a site, so that job files need not say it.
 
-A profile is a YAML file, $TRAINSHED_HOME/profiles/NAME.yaml. Settings are a
+A profile is a YAML file, $TRAINSHED_HOME/profiles/NAME.yaml. SlurmSettings are a
 profile with this submission's options laid over it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
+from trainshed.engines.base import Context
 from trainshed.errors import NotFoundError, UsageError
-from trainshed.runs.directory import home
+from trainshed.files import read_regular, write_atomic
+from trainshed.runs.site import check_login
 from trainshed.spec.job import check_variables
 from trainshed.spec.kinds import DeviceKind
+from trainshed.spec.mistakes import summary_of
 from trainshed.spec.values import parse_duration
 
 DEFAULT = "slurm"
@@ -27,6 +37,7 @@ DEFAULT = "slurm"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = r"^[A-Za-z0-9_.,:@/+=*%\[\]-]+$"
 _GRES = {DeviceKind.NVIDIA: "gpu", DeviceKind.ASCEND: "npu", DeviceKind.CPU: "cpu"}
+_DEPENDENCY = r"^[A-Za-z0-9_.:,?+-]+$"
 _SLURM_TIME = re.compile(r"^(?:(\d{1,9})-)?(\d{1,9}):(\d{1,9})(?::(\d{1,9}))?$")
 
 
@@ -46,8 +57,8 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    login: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_.@-]+(:\d+)?$", description="user@host[:port]: reach Slurm over SSH"
+    login: Annotated[str, AfterValidator(check_login)] | None = Field(
+        None, description="user@host[:port]: reach Slurm over SSH"
     )
     ssh: tuple[str, ...] = Field((), description="further options for ssh, as written")
     python: str | None = Field(
@@ -71,8 +82,11 @@ class Profile(BaseModel):
         None, description="time limit: 90m, 2h, 1-12:00:00"
     )
     exclusive: bool = Field(False, description="whole nodes, shared with no other job")
+    preemptible_qos: str | None = Field(
+        None, pattern=_WORD, description="quality of service of jobs that may be preempted"
+    )
     requeue: bool = Field(True, description="start again after preemption or a node's failure")
-    gres: dict[DeviceKind, str] = Field(
+    gres: dict[DeviceKind, Annotated[str, Field(pattern=_WORD)]] = Field(
         default_factory=dict, description="what the site calls each kind of device, if not gpu and npu"
     )
     cpus_per_device: int = Field(1, ge=1, le=1024, description="cores asked for with each device")
@@ -99,11 +113,25 @@ class Profile(BaseModel):
     def _one_or_many(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
 
-    @field_validator("sbatch", "srun", "modules", "ssh")
+    @field_validator("python", "home", "slurm_conf", "environments", "scratch")
+    @classmethod
+    def _is_path(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isprintable() or value.startswith("-")):
+            raise ValueError("write a path, on one line")
+        return value
+
+    @field_validator("sbatch", "srun", "modules", "ssh", "setup")
     @classmethod
     def _one_line(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any(not item.isprintable() for item in value):
-            raise ValueError("write each option on a line of its own")
+        if any(not item.replace("\t", " ").isprintable() for item in value):
+            raise ValueError("write each line as an item of its own")
+        return value
+
+    @field_validator("setup")
+    @classmethod
+    def _no_option(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(item.lstrip().startswith("#SBATCH") for item in value):
+            raise ValueError("options for sbatch belong into `sbatch`")
         return value
 
 
@@ -121,7 +149,7 @@ OPTIONS = {
 _OWN = ("profile", "array", "dependency")
 
 
-class Settings(BaseModel):
+class SlurmSettings(BaseModel):
     """What one submission asks of Slurm."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -130,13 +158,13 @@ class Settings(BaseModel):
     profile_name: str = ""
     array: int | None = None
     at_once: int | None = None
-    dependency: str | None = None
+    dependency: str | None = Field(None, pattern=_DEPENDENCY)
 
 
-def settings(options: Mapping[str, str]) -> Settings:
+def settings_of(options: Mapping[str, str], context: Context) -> SlurmSettings:
     """The profile named (or the default one) with options laid over it."""
-    name = options.get("profile") or os.environ.get("TRAINSHED_PROFILE") or ""
-    path = path_of(name or DEFAULT)
+    name = options.get("profile") or context.environ.get("TRAINSHED_PROFILE") or ""
+    path = path_of(name or DEFAULT, context.home)
     try:
         stamp = path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -145,7 +173,7 @@ def settings(options: Mapping[str, str]) -> Settings:
 
 
 @lru_cache(maxsize=8)
-def _settings(pairs: tuple[tuple[str, str], ...], name: str, path: Path, stamp: int) -> Settings:
+def _settings(pairs: tuple[tuple[str, str], ...], name: str, path: Path, stamp: int) -> SlurmSettings:
     """Read once for as long as the file stays as it is: hundreds of jobs may be submitted in a row."""
     options = dict(pairs)
     base = _read(path).model_dump(exclude_unset=True) if stamp else {}
@@ -154,80 +182,75 @@ def _settings(pairs: tuple[tuple[str, str], ...], name: str, path: Path, stamp: 
     for text in (array, at_once):
         if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
             shown = options["array"]
-            raise UsageError(f"option array={shown!r} is no number of runs", "write N or N%M, e.g. 3%1")
-    return Settings(
+            raise UsageError(f"option array={shown!r} is not a number of runs", "write N or N%M, e.g. 3%1")
+    if (wanted := options.get("dependency")) and not re.fullmatch(_DEPENDENCY[1:-1], wanted):
+        raise UsageError(
+            f"option dependency={wanted!r} is neither runs nor jobs", "write RUN[,RUN], or afterany:JOB"
+        )
+    return SlurmSettings(
         profile=_checked(base, "options"),
         profile_name=name or (DEFAULT if stamp else ""),
         array=int(array) if array else None,
         at_once=int(at_once) if at_once else None,
-        dependency=options.get("dependency"),
+        dependency=wanted or None,
     )
 
 
-def names() -> list[str]:
-    folder = home() / "profiles"
+def names(home: Path) -> list[str]:
+    folder = home / "profiles"
     return sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
 
 
-def path_of(name: str) -> Path:
+def path_of(name: str, home: Path) -> Path:
     if not _NAME.match(name):
-        raise UsageError(f"profile {name!r} is no profile name", "use letters, digits, dot, _ and -")
-    return home() / "profiles" / f"{name}.yaml"
+        raise UsageError(f"invalid profile name: {name!r}", "use letters, digits, dot, _ and -")
+    return home / "profiles" / f"{name}.yaml"
 
 
-def load(name: str) -> Profile:
-    return _read(path_of(name or DEFAULT))
+def load(name: str, home: Path) -> Profile:
+    return _read(path_of(name or DEFAULT, home))
 
 
 def _read(path: Path) -> Profile:
-    import yaml
+    from trainshed import yamlfile
 
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except FileNotFoundError:
-        known = ", ".join(names()) or "none"
+        data = yamlfile.parse(read_regular(path, yamlfile.LONGEST), str(path)) or {}
+    except FileNotFoundError as error:
+        known = ", ".join(names(path.parent.parent)) or "none"
         hint = f"trainshed profile add {path.stem} KEY=VALUE …"
-        raise NotFoundError(f"no profile is called {path.stem!r}; there are: {known}", hint) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())
-        raise UsageError(f"{path}: is not valid YAML: {words}", "mend the line named") from None
+        raise NotFoundError(f"no profile is called {path.stem!r}; there are: {known}", hint) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error}", "give a readable file") from error
     return _checked(data, str(path))
 
 
-def save(name: str, values: Mapping[str, Any]) -> Profile:
+def save(name: str, values: Mapping[str, Any], home: Path) -> Profile:
     """Write a profile whole; what it says is checked first."""
     import yaml
 
-    path = path_of(name)
+    path = path_of(name, home)
     profile = _checked(dict(values), f"profile {name}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    part.write_text(yaml.safe_dump(profile.model_dump(mode="json", exclude_unset=True), sort_keys=False))
-    part.replace(path)
+    data = profile.model_dump(mode="json", exclude_unset=True)
+    write_atomic(path, yaml.safe_dump(data, sort_keys=False))
     return profile
 
 
-def remove(name: str) -> None:
-    load(name)
-    path_of(name).unlink()
+def remove(name: str, home: Path) -> None:
+    load(name, home)
+    path_of(name, home).unlink()
 
 
 def _checked(data: Any, origin: str) -> Profile:
     try:
         profile = Profile.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "it"
-        if first["type"] == "extra_forbidden":
-            raise UsageError(
-                f"{origin}: {field} is not known", f"the keys are {', '.join(Profile.model_fields)}"
-            ) from None
-        said = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{origin}: {field} is {first['input']!r}: {said}", "`trainshed profile keys` explains each key"
-        ) from None
+            f"{origin}: {summary_of(error, Profile)}", "`trainshed profile keys` explains each key"
+        ) from error
     try:
         check_variables(profile.env)
     except ValueError as error:
-        raise UsageError(f"{origin}: env: {error}", "secrets belong to the job, not to the site") from None
+        raise UsageError(f"{origin}: env: {error}", "secrets belong to the job, not to the site") from error
     return profile

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.engines.slurm.profile import Settings
+from trainshed.engines.base import DEFAULT_PRIORITY
+from trainshed.engines.slurm.profile import SlurmSettings
+from trainshed.errors import RefusedError
 from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import DeviceKind
 
-_STOPPING = 30
+STOPPING = 30
 """Seconds before the time limit in which outputs are saved, besides the job's own grace."""
 _STAGING = 600
 """Seconds added to a job's own timeout, which does not count waiting for nodes to answer."""
+
+
+_ODD = re.compile(r"[^A-Za-z0-9_./%@+=:,-]")
+"""What a path may hold that needs quotes after #SBATCH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,14 @@ class Home:
 
 
 def render(
-    job: JobSpec, settings: Settings, runs: Sequence[str], where: Home, dependency: str, emulate: bool
+    job: JobSpec, settings: SlurmSettings, runs: Sequence[str], where: Home, dependency: str, emulate: bool
 ) -> str:
     """The script for one run, or for an array with one run directory for each task."""
     lines = ["#!/bin/bash"]
     asked = options(job, settings, runs, dependency, emulate, carried=bool(where.runs))
     lines += [f"#SBATCH {option}" for option in asked]
-    lines += ["", *_environment(settings, where)]
+    # Slurm may warn of the time limit at once, before the driver can hear it: it looks at the clock itself.
+    lines += ["", "trap '' TERM", *_environment(settings, where)]
     if len(runs) == 1:
         lines.append(f"run={shlex.quote(runs[0])}")
     else:
@@ -53,7 +61,7 @@ def render(
 
 def options(
     job: JobSpec,
-    settings: Settings,
+    settings: SlurmSettings,
     runs: Sequence[str],
     dependency: str,
     emulate: bool,
@@ -61,7 +69,6 @@ def options(
 ) -> list[str]:
     """The options of sbatch, one each."""
     profile, wanted = settings.profile, job.resources
-    pattern = runs[0] if len(runs) == 1 else f"{common(runs)}.%a"
     found = [
         f"--job-name={job.name}",
         f"--comment=trainshed:{common(runs).rpartition('/')[2]}",
@@ -74,16 +81,21 @@ def options(
     if wanted.memory:
         found.append(f"--mem={math.ceil(wanted.memory / 2**20)}M")
     for name in ("partition", "account", "qos", "constraint", "nodelist"):
-        if value := getattr(profile, name):
+        value = getattr(profile, name)
+        if name == "qos" and job.preemptible:
+            value = profile.preemptible_qos or value
+        if value:
             found.append(f"--{name}={value}")
     limit = time_limit(job, settings)
     if limit:
         found.append(f"--time={limit}")
-    found.append(f"--signal=B:TERM@{math.ceil(job.grace) + _STOPPING}")
+    found.append(f"--signal=B:TERM@{math.ceil(job.grace) + STOPPING}")
+    if job.priority < DEFAULT_PRIORITY:
+        found.append(f"--nice={DEFAULT_PRIORITY - job.priority}")
     if profile.exclusive:
         found.append("--exclusive")
-    found.append("--requeue" if profile.requeue else "--no-requeue")
-    found += ["--open-mode=append", f"--output={carried_log(pattern) if carried else f'{pattern}/slurm.log'}"]
+    found.append("--requeue" if profile.requeue or job.preemptible else "--no-requeue")
+    found += ["--open-mode=append", f"--output={_log_pattern(runs, carried)}"]
     if dependency:
         found += [f"--dependency={dependency}", "--kill-on-invalid-dep=yes"]
     if len(runs) > 1:
@@ -92,9 +104,40 @@ def options(
     return [*found, *profile.sbatch]
 
 
+def queue_notes(job: JobSpec, settings: SlurmSettings) -> list[str]:
+    """What Slurm cannot be told of a job's priority."""
+    notes = []
+    if job.priority > DEFAULT_PRIORITY:
+        notes.append(
+            f"priority {job.priority} has no effect: Slurm lets users only lower a job's priority "
+            f"(below {DEFAULT_PRIORITY})"
+        )
+    if job.preemptible and not settings.profile.preemptible_qos:
+        notes.append(
+            "preemptible: the site's profile names no preemptible_qos; the job is only put back when preempted"
+        )
+    return notes
+
+
+def _log_pattern(runs: Sequence[str], carried: bool) -> str:
+    """Where Slurm writes a run's log, in the words of its own pattern: `%a` is the number in an array."""
+    run = common(runs)
+    path = str(carried_log(run)) if carried else f"{run}/driver.log"
+    if not path.isprintable() or "\\" in path:
+        raise RefusedError(
+            f"{path!r}: Slurm takes no backslash and no control character in the path of a log",
+            "set TRAINSHED_HOME (or the profile's home or scratch) to another folder",
+        )
+    path = path.replace("%", "%%")
+    if len(runs) > 1:
+        name = Path(run).name.replace("%", "%%")
+        path = f"{name}.%a".join(path.rsplit(name, 1))
+    return f'"{path.replace(chr(34), chr(92) + chr(34))}"' if _ODD.search(path) else path
+
+
 def carried_log(run: str) -> Path:
     """Slurm's own log of a run that a node only visits: it must lie in a folder that exists before the job."""
-    return Path(run).parents[2] / f"trainshed-{Path(run).name}.slurm.log"
+    return Path(run).parents[2] / f"trainshed-{Path(run).name}.driver.log"
 
 
 def own_disk(scratch: str | None) -> Path:
@@ -102,11 +145,11 @@ def own_disk(scratch: str | None) -> Path:
     return Path(scratch or "/tmp") / f"trainshed-{os.getuid()}"  # noqa: S108
 
 
-def time_limit(job: JobSpec, settings: Settings) -> int | None:
+def time_limit(job: JobSpec, settings: SlurmSettings) -> int | None:
     """Minutes, Slurm's unit: what the site or the user says, else what the job's own timeout needs."""
     seconds = settings.profile.time
     if seconds is None and job.timeout is not None:
-        seconds = job.timeout + job.grace + _STOPPING + _STAGING
+        seconds = job.timeout + job.grace + STOPPING + _STAGING
     return None if seconds is None else max(1, math.ceil(seconds / 60))
 
 
@@ -115,7 +158,7 @@ def common(runs: Sequence[str]) -> str:
     return runs[0] if len(runs) == 1 else runs[0].rpartition(".")[0]
 
 
-def _environment(settings: Settings, where: Home) -> list[str]:
+def _environment(settings: SlurmSettings, where: Home) -> list[str]:
     profile = settings.profile
     lines = []
     if profile.modules:

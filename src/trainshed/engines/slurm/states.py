@@ -9,7 +9,6 @@ from enum import StrEnum
 from trainshed.runs.outcome import Failure
 from trainshed.runs.states import Cause
 
-REQUEUED = "Slurm took its nodes away and will start it again"
 FORMAT = "%i|%F|%K|%T|%r|%S|%e|%N|%k"
 
 
@@ -70,7 +69,7 @@ _OVER = {
     JobState.FAILED: (Cause.ENGINE, "the Slurm job failed before its driver could record an end"),
     JobState.TIMEOUT: (Cause.TIMEOUT, "Slurm's time limit for the job was reached"),
     JobState.NODE_FAIL: (Cause.NODE, "a node of the allocation failed (Slurm: NODE_FAIL)"),
-    JobState.PREEMPTED: (Cause.ENGINE, "a job of higher priority took its nodes (Slurm: PREEMPTED)"),
+    JobState.PREEMPTED: (Cause.PREEMPTED, "a job of higher priority took its nodes (Slurm: PREEMPTED)"),
     JobState.BOOT_FAIL: (Cause.NODE, "a node of the allocation did not boot (Slurm: BOOT_FAIL)"),
     JobState.DEADLINE: (Cause.TIMEOUT, "it could not end before its deadline (Slurm: DEADLINE)"),
     JobState.OUT_OF_MEMORY: (Cause.MEMORY, "it used more memory than Slurm allowed it (OUT_OF_MEMORY)"),
@@ -109,7 +108,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """One line of squeue."""
 
     job: str
@@ -124,7 +123,7 @@ class Entry:
     comment: str
 
 
-def parse_squeue(text: str) -> list[Entry]:
+def parse_squeue(text: str) -> list[QueueEntry]:
     found = []
     for line in text.splitlines():
         cells = line.split("|", FORMAT.count("|"))
@@ -132,7 +131,7 @@ def parse_squeue(text: str) -> list[Entry]:
             continue
         job, array, task, state, reason, start, end, nodes, comment = (cell.strip() for cell in cells)
         number = int(task) if task.isascii() and task.isdigit() else None
-        found.append(Entry(job, array, number, state_of(state), reason, start, end, nodes, comment))
+        found.append(QueueEntry(job, array, number, state_of(state), reason, start, end, nodes, comment))
     return found
 
 
@@ -145,9 +144,14 @@ def parse_fields(text: str) -> dict[str, str]:
     return found
 
 
-def parse_state(text: str) -> str:
-    """The first line of sacct's State column, with what follows it (`CANCELLED by 1000`)."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def parse_sacct(text: str) -> dict[str, str]:
+    """Job → its state with what follows it (`CANCELLED by 1000`); the first line of a job counts."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        job, mark, state = line.partition("|")
+        if mark and state.strip():
+            found.setdefault(job.strip(), state.strip())
+    return found
 
 
 def state_of(text: str) -> JobState:
@@ -157,15 +161,15 @@ def state_of(text: str) -> JobState:
         return JobState.UNKNOWN
 
 
-def waiting_words(entry: Entry) -> str:
+def waiting_reason(entry: QueueEntry) -> str:
     """Why a job waits, in plain words, with the start Slurm expects."""
-    words = reason_words(entry.reason)
+    words = describe_reason(entry.reason)
     if entry.start and entry.start[0].isdigit():
         words += f"; expected to start {entry.start.replace('T', ' ')}"
     return words
 
 
-def reason_words(reason: str) -> str:
+def describe_reason(reason: str) -> str:
     whole = reason.strip("()")
     name = whole.split(",")[0]
     if name in _REASONS:
@@ -175,13 +179,13 @@ def reason_words(reason: str) -> str:
     return f"Slurm says: {name}"
 
 
-def failure_of(state: str, told_to_stop: str = "", reason: str = "") -> Failure:
+def failure_of(state: str, requested: str = "", reason: str = "") -> Failure:
     """The end of a run by Slurm's word; a stop that was asked for explains whatever followed."""
     known = state_of(state)
-    if told_to_stop:
-        return Failure(Cause.STOP, told_to_stop)
+    if requested:
+        return Failure(Cause.STOP, requested)
     if reason.startswith("Dependency"):
-        return Failure(Cause.STOP, reason_words(reason))
+        return Failure(Cause.STOP, describe_reason(reason))
     cause, words = known.end
     by = re.search(r"by (\d+)", state)
     return Failure(cause, f"{words} by user {by[1]}" if by else words)

@@ -1,0 +1,112 @@
+"""Published ais-bench packages: what their own scripts find on their path.
+
+Such a package has the `common/train_modelarts.py` of the public repository. It imports the `modelarts` SDK,
+`obs`, `moxing`, `easydict` and `ais_utils`; all of them are laid before it, and no file of it is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from trainshed.aisbench import moving
+from trainshed.aisbench.config import Package, read_modelarts, read_settings
+from trainshed.bench.measure.ingest import Ingested
+from trainshed.errors import UsageError
+
+_PAYLOAD = Path(__file__).parents[1] / "payload"
+_LAID = ("aisbench", "modelarts", "common")
+_OWN = b"trainshed.aisbench"
+_TRY_SECONDS = 30
+REPORTED = "reported"
+
+
+def is_published(package: Package) -> bool:
+    """Whether the package brings a train_modelarts.py that is not Trainshed's."""
+    path = package.code / "common" / "train_modelarts.py"
+    return path.is_file() and _OWN not in path.read_bytes()
+
+
+def environment(package: Package) -> dict[str, str]:
+    """Variables for the scripts of a package; those of a published one find everything that they import."""
+    own = {"AIS_BENCH_PYTHON": sys.executable, "AIS_BENCH_ROOT": str(package.root)}
+    if not is_published(package):
+        return own
+    from trainshed.store.credentials import resolve
+
+    settings = read_settings(package)
+    access, _ = read_modelarts(package, settings.MODELARTS_VERSION)
+    before = os.environ.get("PYTHONPATH", "")
+    # Before `moving.use`: what the caller's own environment holds stays for Trainshed's process too.
+    known = set(os.environ)
+    moving.use(access)
+    store = resolve("obs")
+    keys = store.environment() | {"OBS_ENDPOINT": store.endpoint}
+    laid = {
+        "PYTHONPATH": os.pathsep.join([*(str(_PAYLOAD / n) for n in _LAID), *([before] if before else [])])
+    }
+    laid |= {"RESULT_PATH": str(package.root / "tmp" / REPORTED)}
+    added = sorted({"PYTHONPATH", *(name for name in keys if name not in known)})
+    return own | keys | laid | {"AIS_BENCH_LAID": ",".join(added), "AIS_BENCH_PYTHONPATH": before}
+
+
+def check_python(package: Package) -> str:
+    """PYTHON_COMMAND of config.sh, tried: a name on the path may still start nothing."""
+    command = read_settings(package).PYTHON_COMMAND
+    found = shutil.which(command)
+    if found and _starts(found):
+        return found
+    others = [name for name in ("python3", "python") if (path := shutil.which(name)) and _starts(path)]
+    text = (
+        f"PYTHON_COMMAND={command} was not found" if not found else f"PYTHON_COMMAND={command} does not start"
+    )
+    instead = f"write `export PYTHON_COMMAND={others[0]}`" if others else "install a Python 3 and name it"
+    raise UsageError(text, f"{instead} in {package.code / 'config' / 'config.sh'}")
+
+
+def _starts(python: str) -> bool:
+    try:
+        return (
+            subprocess.run(
+                [python, "-c", ""], capture_output=True, timeout=_TRY_SECONDS, check=False
+            ).returncode
+            == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def clear_reported(package: Package) -> None:
+    """What `set_result` of an earlier run wrote is not this run's."""
+    shutil.rmtree(package.root / "tmp" / REPORTED, ignore_errors=True)
+
+
+def disagreements(package: Package, found: Ingested, single: bool) -> list[str]:
+    """Where the numbers that the package's own script set differ from those of the result files."""
+    path = package.root / "tmp" / REPORTED / "result_rank_0.json"
+    try:
+        stated = json.loads(path.read_text("utf-8"))["training"]
+    except (OSError, ValueError, KeyError):
+        return ["the package's own script set no result: the numbers are those of the result files"]
+    rates = (
+        [sum(ranks.values()) for ranks in found.servers.values()]
+        if single
+        else [sum(found.throughputs.values())]
+    )
+    ours = {"throughput_ratio": fmean(rates) if rates else None, "accuracy": found.quality}
+    said = []
+    for name, value in ours.items():
+        theirs = stated.get(name, [None])[-1]
+        if (
+            value is None
+            or not isinstance(theirs, int | float)
+            or not math.isclose(theirs, value, rel_tol=1e-6)
+        ):
+            said.append(f"the package's own script set {name} {theirs}, the result files say {value}")
+    return said

@@ -1,0 +1,370 @@
+"""Client: the one way to submit, list, follow and stop runs on this machine's Trainshed home.
+
+It carries the context (home, user, team, secrets, store, labels); nothing
+beneath it reads them from the process. It installs no signal handlers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from trainshed import files, registry
+from trainshed.api import functions, makers
+from trainshed.api.run import Run
+from trainshed.engines.base import Check, Context, Engine, Prepared, Request
+from trainshed.errors import TrainshedError, UsageError
+from trainshed.home import trainshed_home
+from trainshed.runs import places, reconciler
+from trainshed.runs.directory import RunDirectory, Runs
+from trainshed.runs.events import Submitted, UnreadableRunError
+from trainshed.runs.states import RunState
+from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise
+from trainshed.spec.job import JobSpec, check_labels
+from trainshed.spec.load import dump_job, load_job
+
+Job = str | Path | Mapping[str, Any] | JobSpec | Callable[..., Any]
+
+
+class Client:
+    """Runs of one home, for one user.
+
+    `environ` is where secrets by reference ({env: NAME}), store settings and the search path come from; by
+    default this process's variables as they are now.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        *,
+        user: str | None = None,
+        team: str = "default",
+        labels: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        environ = dict(os.environ if environ is None else environ)
+        self.home = Path(home).expanduser().absolute() if home else trainshed_home(environ)
+        environ["TRAINSHED_HOME"] = str(self.home)
+        self.context = Context(self.home, user or _user(environ), team, environ)
+        self.labels = dict(labels or {})
+        self._runs = Runs.of(self.home)
+        self._access = places.Access(environ, self.home)
+
+    def submit(
+        self,
+        job: Job,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        engine: str = "local",
+        shape: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        emulate: bool = False,
+        attached: bool = False,
+        **overrides: Any,
+    ) -> Run:
+        """Start a job and return its run.
+
+        The job is the path of a job file, a mapping with its fields, a JobSpec, or a function, which is
+        started once per rank with `args` and `kwargs`. `shape` is nodes x devices (`2x2`); further keyword
+        arguments are fields of the job (`environment="pytorch"`). `attached`: the run ends with this process.
+        """
+        request = self.request(
+            job,
+            *args,
+            kwargs=kwargs,
+            shape=shape,
+            options=options,
+            labels=labels,
+            emulate=emulate,
+            attached=attached,
+            **overrides,
+        )
+        return self.start(request, engine)[0]
+
+    def run(self, job: Job, *args: Any, timeout: float | None = None, **options: Any) -> Any:
+        """Submit a job and wait for it: its outcome, or a function's return value; raises RunFailed."""
+        return self.submit(job, *args, **options).result(timeout)
+
+    def request(
+        self,
+        job: Job,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        shape: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        emulate: bool = False,
+        attached: bool = False,
+        count: int = 1,
+        fields: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> Request:
+        """A submission that has not happened: every mistake in it is found here.
+
+        `fields` are fields of the job, as the keyword arguments are, under any name.
+        """
+        overrides |= fields or {}
+        if shape:
+            overrides["resources"] = shape
+        marks = {**self.labels, **(labels or {})}
+        try:
+            check_labels(marks)
+        except ValueError as error:
+            raise UsageError(f"labels: {error}", "write short names and values") from error
+        if isinstance(job, JobSpec):
+            fields = job.model_dump(mode="json", exclude_unset=True)
+            spec = load_job(fields, overrides) if overrides else job
+        elif isinstance(job, str | Path | Mapping):
+            spec = load_job(job, overrides)
+        else:
+            spec = functions.job_of(job, args, dict(kwargs or {}), overrides, self.home)
+            args, kwargs = (), None
+        if args or kwargs:
+            raise UsageError("arguments go with a function", "write parameters={…} for a job")
+        text = {name: str(value) for name, value in (options or {}).items()}
+        return Request(
+            spec, self.context, emulate=emulate, attached=attached, options=text, labels=marks, count=count
+        )
+
+    def start(self, request: Request, engine: str = "local", ids: Sequence[str] = ()) -> list[Run]:
+        """Submit = prepare + launch. Refused, nothing is left behind. `ids` are made if none are given."""
+        makers.make_inputs(request.job)
+        runs: list[RunDirectory] = []
+        locks: list[int] = []
+        prepared: Prepared | None = None
+        try:
+            member = registry.load("engine", engine)
+            runs = self._create(request.job.name, len(ids) or member.count(request), ids)
+            for run in runs:
+                lock = files.hold(run.alive_path)
+                assert lock is not None, "a fresh run directory has no other holder"
+                locks.append(lock)
+            prepared = member.prepare(request, runs)
+            for run in runs:
+                self._record(member, prepared, run, runs)
+            member.launch(prepared, runs, locks)
+        except BaseException:
+            while locks:
+                os.close(locks.pop())
+            for run in runs:
+                # What went wrong first is what must be told.
+                with contextlib.suppress(TrainshedError, OSError):
+                    self._undo(member, run)
+            if not any(run.path.exists() for run in runs):
+                functions.discard(request.job.code, self.home)
+            raise
+        finally:
+            if prepared:
+                prepared.close()
+            for lock in locks:
+                os.close(lock)
+        return [Run(self, run) for run in runs]
+
+    def start_each(self, requests: Sequence[Request], engine: str = "local") -> Iterator[list[Run]]:
+        """Start several jobs, as many at once as the engine likes; the first refusal ends it, by name."""
+        member = registry.load("engine", engine)
+        refused: list[TrainshedError] = []
+
+        def one(request: Request) -> list[Run]:
+            if refused:
+                return []
+            try:
+                return self.start(request, engine)
+            except TrainshedError as error:
+                error.message = f"job {request.job.name}: {error.message}"
+                refused.append(error)
+                return []
+
+        if member.at_once == 1:
+            yield from filter(None, map(one, requests))
+        else:
+            pool = ThreadPoolExecutor(member.at_once)
+            try:
+                yield from filter(None, pool.map(one, requests))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        if refused:
+            raise refused[0]
+
+    def plan(self, request: Request, engine: str = "local") -> Prepared:
+        """What `start` would do, without doing any of it. Close it when done."""
+        member = registry.load("engine", engine)
+        count = member.count(request)
+        name = f"{request.job.name}-preview"
+        names = [name] if count == 1 else [f"{name}.{index}" for index in range(count)]
+        prepared = member.prepare(request, [RunDirectory(self._runs.root / name) for name in names])
+        prepared.close()
+        return prepared
+
+    def get(self, run: str) -> Run:
+        """The run of that id, or the only one whose id begins so; `last` is the newest."""
+        return Run(self, self._runs.find(run))
+
+    def runs(self, labels: Mapping[str, str] | None = None) -> list[Run]:
+        """All runs, newest first; only those that carry all of `labels` if some are given."""
+        found = self._runs.labelled(dict(labels)) if labels else self._runs.all()
+        return [Run(self, run) for run in found]
+
+    def summaries(self) -> list[Summary]:
+        """The state of every run, newest first, after a look at those that have not ended."""
+        found = summaries(self._runs)
+        live = [s.id for s in found if not s.state.is_final and s.state is not RunState.UNREADABLE]
+        if not live:
+            return found
+        fresh = {
+            summary.id: summary
+            for summary in self._refresh([RunDirectory(self._runs.root / name) for name in live])
+        }
+        return [fresh.get(summary.id, summary) for summary in found]
+
+    def refresh(self, runs: Sequence[Run]) -> list[Summary]:
+        """Ask the engines about runs, one question for all of each, and record what follows."""
+        return self._refresh([run.directory for run in runs], strict=True)
+
+    def stop(self, run: Run, reason: str) -> None:
+        """Ask for a run's end; asked again, what is left of it is killed after its grace."""
+        if run.refresh().state.is_final:
+            return
+        again = bool(run.directory.stop_reason())
+        places.request_stop(run.directory, reason, self.context.user, self._access)
+        self._engine(run.directory).stop(run.directory, again)
+
+    def remove(self, run: Run, force: bool = False) -> None:
+        """Remove an ended run and what its engine and place keep of it.
+
+        `force` also removes one that cannot be read, or whose place cannot be reached.
+        """
+        try:
+            ended = run.refresh().state.is_final
+        except UnreadableRunError as error:
+            if not force:
+                raise
+            if is_alive(run.directory):
+                raise UsageError(
+                    f"run {run.id} has not ended: its processes live", "stop them first"
+                ) from error
+            functions.forget(run.directory)
+            self._runs.remove(run.directory)
+            return
+        if not ended:
+            raise UsageError(f"run {run.id} has not ended", f"stop it first: trainshed stop {run.id}")
+        try:
+            self._engine(run.directory).forget(run.directory)
+            places.forget(run.directory, self._access)
+        except TrainshedError:
+            if not force:
+                raise
+        functions.forget(run.directory)
+        self._runs.remove(run.directory)
+
+    def describe(self, engine: str = "local") -> list[Check]:
+        """What an engine has here, and what it lacks."""
+        return registry.load("engine", engine).describe(self.context)
+
+    def _create(self, name: str, count: int, ids: Sequence[str]) -> list[RunDirectory]:
+        if not ids:
+            return self._runs.create(name, count)
+        self._runs.root.mkdir(parents=True, exist_ok=True)
+        runs = [RunDirectory(self._runs.root / name) for name in ids]
+        for run in runs:
+            try:
+                run.path.mkdir()
+            except FileExistsError as error:
+                raise UsageError(f"there is a run called {run.id} already", "submit again") from error
+        return runs
+
+    def _undo(self, engine: Engine, run: RunDirectory) -> None:
+        """Leave nothing of a submission that failed; a driver that runs already is stopped instead."""
+        if files.is_held(run.alive_path):
+            run.request_stop("its submission was interrupted", self.context.user)
+            engine.stop(run, kill=False)
+            return
+        try:
+            engine.forget(run)
+        finally:
+            shutil.rmtree(run.path, ignore_errors=True)
+
+    def _record(
+        self, engine: Engine, prepared: Prepared, run: RunDirectory, runs: Sequence[RunDirectory]
+    ) -> None:
+        """The request, as it was prepared; from now on the run is there for readers."""
+        request, job = prepared.request, prepared.request.job
+        run.write("job.yaml", dump_job(job))
+        if prepared.is_final:
+            run.write("plan.json", json.dumps(prepared.plan.to_json()))
+        run.writer("submit").append(
+            Submitted(
+                name=job.name,
+                engine=engine.name,
+                shape=job.resources.shape,
+                launcher=job.launcher,
+                contract=job.contract,
+                emulated=request.emulated,
+                isolation=prepared.isolation,
+                user=request.context.user,
+                team=request.context.team,
+                labels=dict(request.labels),
+                array=tuple(other.id for other in runs) if len(runs) > 1 else (),
+                settings=dict(prepared.settings),
+            )
+        )
+
+    def _engine(self, run: RunDirectory) -> Engine:
+        return registry.load("engine", run.submission().engine)
+
+    def _refresh(self, runs: Sequence[RunDirectory], strict: bool = False) -> list[Summary]:
+        """Summaries of readable runs; with `strict`, an unreadable one raises."""
+        by_engine: dict[str, list[RunDirectory]] = {}
+        for run in runs:
+            try:
+                if not run.end():
+                    by_engine.setdefault(run.submission().engine, []).append(run)
+            except UnreadableRunError:
+                if strict:
+                    raise
+        statuses: dict[str, EngineStatus] = {}
+        for name, group in by_engine.items():
+            polled = self._poll(name, group)
+            for run in group:
+                statuses[run.id] = _reconcile(run, polled[run.id], self._access)
+        found = []
+        for run in runs:
+            try:
+                found.append(summarise(run, statuses.get(run.id)))
+            except UnreadableRunError:
+                if strict:
+                    raise
+        return found
+
+    def _poll(self, engine: str, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
+        """An engine that cannot be asked says so; its runs are not taken for dead."""
+        try:
+            return registry.load("engine", engine).poll(runs)
+        except TrainshedError as error:
+            return {run.id: EngineStatus(problem=error.message) for run in runs}
+
+
+def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
+    """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
+    try:
+        return reconciler.reconcile(run, status, access)
+    except (TrainshedError, OSError) as error:
+        return EngineStatus(problem=str(error))
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    """Who submits, by the variables given, or else by whom this process runs as."""
+    if name := environ.get("LOGNAME") or environ.get("USER"):
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

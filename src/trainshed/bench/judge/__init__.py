@@ -1,0 +1,1 @@
+"""Whether a result holds: rules, faults, score, check."""

@@ -1,0 +1,1 @@
+"""What engines share: leases, containers, what a node sees, how an attempt ends."""

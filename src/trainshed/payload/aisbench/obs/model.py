@@ -1,0 +1,1 @@
+"""`obs.model`: packages import it and use nothing of it."""

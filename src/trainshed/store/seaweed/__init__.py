@@ -1,0 +1,1 @@
+"""The embedded object store: SeaweedFS, started and configured by Trainshed."""

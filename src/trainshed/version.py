@@ -1,0 +1,3 @@
+"""The release of Trainshed."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,6 @@
+"""Fuzzing shares its documents and targets."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

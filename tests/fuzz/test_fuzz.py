@@ -1,0 +1,47 @@
+"""Documents of others, whatever they hold: one error of ours at most, no hang, no memory without end."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from targets import TARGETS
+
+pytestmark = pytest.mark.hardening
+
+EXAMPLES = 150
+CPU = 10.0
+"""Seconds of the processor that one document may take, however busy the machine is."""
+MEMORY = 500 << 10
+"""Kilobytes by which this process may grow."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_document_brings_more_than_an_error_of_ours(name: str) -> None:
+    target = TARGETS[name]
+    target.feed(target.encode(target.honest))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=target.inputs())
+    def feed(data: bytes) -> None:
+        began = time.process_time()
+        target.feed(data)
+        assert time.process_time() - began < CPU, "it takes too long"
+
+    feed()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_honest_document_is_read(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = TARGETS[name]
+    target.read(target.encode(target.honest), tmp_path_factory.mktemp(name))

@@ -1,0 +1,2 @@
+#!/bin/bash
+check_path_valid() { [ -d "$1" ]; }
