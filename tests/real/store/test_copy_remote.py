@@ -201,27 +201,23 @@ def test_large_objects_of_any_maker_are_verified(
 
 
 def test_a_file_that_will_not_hold_still_is_named_not_torn(
-    tmp_path: Path, store: Credentials, bucket: str
+    tmp_path: Path, store: Credentials, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "a"
     fill(source / "calm", 100)
     live = fill(source / "live", 9 * MIB)
-    import threading
+    read = LocalReading.read
 
-    stop = threading.Event()
-
-    def grow() -> None:
-        while not stop.is_set():
+    def read_and_grow(reading: LocalReading, start: int, into: memoryview) -> memoryview:
+        data = read(reading, start, into)
+        if reading.size > MIB:
             with live.open("ab") as file:
                 file.write(b"more")
+        return data
 
-    writer = threading.Thread(target=grow)
-    writer.start()
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalReading, "read", read_and_grow)
         summary = copy(str(source), f"s3://{bucket}/t", credentials=store)
-    finally:
-        stop.set()
-        writer.join()
     assert [p.name for p in summary.unstable] == ["live"]
     assert [e.name for e in list_tree(f"s3://{bucket}/t", credentials=store)] == ["calm"]
     assert copy(str(source), f"s3://{bucket}/t", credentials=store).files == 1
