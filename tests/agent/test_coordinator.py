@@ -105,7 +105,7 @@ def test_a_connection_reset_before_it_is_accepted_is_no_matter(scene: Scene) -> 
 def test_strangers_who_stay_silent_do_not_hold_nodes_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainshed.agent.guests._HANDSHAKE", 1000.0)
+    monkeypatch.setattr("trainshed.agent.pending_connections._HANDSHAKE", 1000.0)
     scene.coordinator.start()
     strangers = [scene.stranger() for _ in range(12)]
     for stranger in strangers[:6]:
@@ -117,7 +117,7 @@ def test_strangers_who_stay_silent_do_not_hold_nodes_up(
 
 
 def test_strangers_are_sent_away_in_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainshed.agent.guests._HANDSHAKE", 0.1)
+    monkeypatch.setattr("trainshed.agent.pending_connections._HANDSHAKE", 0.1)
     scene.coordinator.start()
     with closing(scene.stranger()) as stranger:
         assert len(stranger.recv(64)) == 33, "a nonce and its end"

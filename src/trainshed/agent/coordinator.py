@@ -18,8 +18,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from trainshed.agent import processes
-from trainshed.agent.guests import Guests
 from trainshed.agent.heads import heads_of
+from trainshed.agent.pending_connections import PendingConnections
 from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message, encode
 from trainshed.runs.chain import ChainWriter, GrowingFile, Head, pause
 from trainshed.runs.events import AttemptFinished, EventWriter, RanksStarted, Stopping
@@ -37,7 +37,7 @@ _MOST_SILENCE = 180.0
 _LATE = 10.0
 """Seconds the coordinator stays after a failure, to tell nodes that come late."""
 _SPARE = 256
-"""Guests, and open files of other use, beside one for each node."""
+"""Pending connections and other open files, in addition to one per node."""
 _BURST = 1024
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -100,7 +100,7 @@ class Coordinator(threading.Thread):
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._guests = Guests(secret, self._selector, len(names) + _SPARE)
+        self._pending = PendingConnections(secret, self._selector, len(names) + _SPARE)
 
     def request_stop(self, failure: Failure) -> None:
         """Ask from another thread that everything stops, for this reason."""
@@ -144,12 +144,12 @@ class Coordinator(threading.Thread):
             with contextlib.suppress(AgentConnectionError):
                 peer.channel.send(last)
             peer.channel.close()
-        self._guests.close()
+        self._pending.close()
         self._selector.close()
         self._listener.close()
 
     def _accept(self) -> None:
-        """Let in all who knock, as guests."""
+        """Accept all waiting connections as pending."""
         for _ in range(_BURST):
             try:
                 sock, _address = self._listener.accept()
@@ -157,13 +157,13 @@ class Coordinator(threading.Thread):
                 if error.errno in _FULL:
                     self._shut(error)
                 return
-            self._guests.greet(sock)
+            self._pending.accept(sock)
 
     def _shut(self, error: OSError) -> None:
         """No further node can be let in: without those it has, the run cannot be."""
         self._selector.unregister(self._listener)
         self._listener.close()
-        self._guests.close()
+        self._pending.close()
         where = f"node 0 ({self._names[0]})"
         reason = f"{where} cannot hold a connection to each of {len(self._names)} nodes: {error.strerror}"
         hint = f"its limit is {processes.open_files()} open files, see `ulimit -n`"
@@ -172,7 +172,7 @@ class Coordinator(threading.Thread):
 
     def _admit(self, channel: AgentConnection) -> None:
         """Make a guest that has proved itself the node it says it is."""
-        messages = self._guests.hear(channel)
+        messages = self._pending.receive_first(channel)
         if not messages:
             return
         hello, *more = messages
@@ -298,7 +298,7 @@ class Coordinator(threading.Thread):
         if passed < _TICK / 2:
             return
         self._checked = now
-        self._guests.sweep()
+        self._pending.sweep()
         with self._lock:
             wanted, self._wanted_stop = self._wanted_stop, None
         if wanted:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.plan.model import FilePlan, NodePlan, Plan
 
 _INHERITED = ("TERM", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "http_proxy", "https_proxy", "no_proxy")
@@ -50,10 +50,10 @@ def adopt_store(plan: Plan, secrets: Mapping[str, str]) -> None:
     )
 
 
-def write_files(files: tuple[FilePlan, ...], place: Place) -> None:
+def write_files(files: tuple[FilePlan, ...], access: NodeAccess) -> None:
     """The files of the plan, whole and with their modes."""
     for item in files:
-        path = Path(place.real(item.path))
+        path = Path(access.real(item.path))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(item.content, encoding="utf-8")
         path.chmod(item.mode)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainshed.agent import processes
 from trainshed.agent.masking import Log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.errors import TrainshedError
 
 _LIMIT = 3600.0
@@ -35,7 +35,7 @@ finally:
 """
 
 
-def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str = "") -> None:
+def source(script: str, env: dict[str, str], log: Log, access: NodeAccess, folder: str = "") -> None:
     """Run the hook in `folder` (its own by default) and take over the environment it leaves behind."""
     path = Path(script)
     left = f"{env['TMPDIR']}/.pre-start.env"
@@ -52,8 +52,8 @@ def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str
             left,
         ]
     cwd = folder or str(path.parent)
-    with _private(Path(place.real(left))) as wanted:
-        run(path.name, place.enter(argv, cwd, env), place.real(cwd), env, log)
+    with _private(Path(access.real(left))) as wanted:
+        run(path.name, access.enter(argv, cwd, env), access.real(cwd), env, log)
         for entry in wanted.read_bytes().split(b"\0"):
             name, sep, value = entry.decode("utf-8", "surrogateescape").partition("=")
             if sep and name not in ("_", "SHLVL", "PWD", "OLDPWD"):

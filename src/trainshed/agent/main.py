@@ -27,7 +27,7 @@ from trainshed.agent.handover import Handover, read_handover
 from trainshed.agent.inputs import Cache
 from trainshed.agent.joined import JoinedLog
 from trainshed.agent.masking import Log, open_log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.agent.reports import Reports
 from trainshed.agent.ssh import Ssh
 from trainshed.agent.uploads import Uploads
@@ -49,8 +49,8 @@ class Agent(Watch):
     def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, given: Handover) -> None:
         super().__init__(run, plan, node, given)
         self._reports = Reports(self.folder)
-        self.place = Place(node, given, plan.image, str(self._reports.folder))
-        outputs = tuple(replace(item, source=self.place.real(item.source)) for item in node.outputs)
+        self.access = NodeAccess(node, given, plan.image, str(self._reports.folder))
+        outputs = tuple(replace(item, source=self.access.real(item.source)) for item in node.outputs)
         self._uploads = Uploads(outputs, run, node.index, self._progress.copied)
         self._joined = JoinedLog(run, node, node.log) if node.log else None
 
@@ -98,13 +98,13 @@ class Agent(Watch):
             self._in_background(
                 "install requirements",
                 Cause.HOOK,
-                partial(requirements.install, listing, env, opened, self.place),
+                partial(requirements.install, listing, env, opened, self.access),
             )
         found = [(script, node.hook_dir) for script in filter(self._exists, node.hooks)]
         for script, folder in [(script, "") for script in node.pre_start] + found:
             log = self._log("pre-start.log")
             self._in_background(
-                "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.place, folder)
+                "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.access, folder)
             )
         if node.inputs:
             cache = Cache(Path(self.given.cache)) if self.given.cache else None
@@ -127,7 +127,7 @@ class Agent(Watch):
         self._phase("run", began)
 
     def _exists(self, path: str) -> bool:
-        return Path(self.place.real(path)).is_file()
+        return Path(self.access.real(path)).is_file()
 
     def _log(self, name: str) -> Log:
         path = self.folder / name
@@ -136,23 +136,23 @@ class Agent(Watch):
 
     def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
-            staging.fetch(replace(item, target=self.place.real(item.target)), cache, self._progress.copied)
+            staging.fetch(replace(item, target=self.access.real(item.target)), cache, self._progress.copied)
 
     def _write_files(self) -> None:
         for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
-            homes.make_folder(self.place.real(seen), self._home())
+            homes.make_folder(self.access.real(seen), self._home())
         for path, target in self.node.links:
-            homes.make_link(self.place.real(path), target)
+            homes.make_link(self.access.real(path), target)
         common = tuple(replace(item, path=self.node.placed(item.path)) for item in self.plan.files)
-        environment.write_files((*common, *self.node.files), self.place)
+        environment.write_files((*common, *self.node.files), self.access)
 
     def _home(self) -> str:
         """The home as the agent reaches it, if jobs share it and may have left links in it."""
-        return self.place.real(self.node.home) if self.plan.isolated and self.node.kept_home else ""
+        return self.access.real(self.node.home) if self.plan.isolated and self.node.kept_home else ""
 
     def _start_ssh(self, env: dict[str, str]) -> None:
         """Exchange public keys with all nodes, then let them in."""
-        ssh = Ssh(self.plan, self.node, self.place)
+        ssh = Ssh(self.plan, self.node, self.access)
         self._in_background("make keys", Cause.STAGING, ssh.make_keys)
         self._send({"type": "card", "card": ssh.card})
         self._pump_until(lambda: self._cards is not None)
@@ -164,10 +164,10 @@ class Agent(Watch):
         log = self._log(log_name(plan))
         mine = expanded(env | dict(plan.env))
         try:
-            argv = self.place.enter(plan.argv, plan.cwd, mine, is_sshd=plan.name == Ssh.PROCESS)
-            if not self.place.is_outside and shutil.which(plan.argv[0], path=mine.get("PATH")) is None:
+            argv = self.access.enter(plan.argv, plan.cwd, mine, is_sshd=plan.name == Ssh.PROCESS)
+            if not self.access.is_outside and shutil.which(plan.argv[0], path=mine.get("PATH")) is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), plan.argv[0])
-            item = processes.start(plan, mine, log, argv, self.place.real(plan.cwd))
+            item = processes.start(plan, mine, log, argv, self.access.real(plan.cwd))
         except OSError as error:
             self._fail(
                 Cause.RANK,

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan
 
@@ -43,10 +43,10 @@ class Ssh:
 
     PROCESS = "sshd"
 
-    def __init__(self, plan: Plan, node: NodePlan, place: Place) -> None:
-        self._plan, self._node, self._place = plan, node, place
+    def __init__(self, plan: Plan, node: NodePlan, access: NodeAccess) -> None:
+        self._plan, self._node, self._access = plan, node, access
         self._seen = f"{node.home}/.ssh"
-        self._real = Path(place.real(self._seen))
+        self._real = Path(access.real(self._seen))
         self._ports = _ports(plan, node)
         self.card: Card = {}
 

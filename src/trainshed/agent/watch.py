@@ -33,7 +33,7 @@ from trainshed.plan.model import NodePlan, Plan, ProcessPlan
 from trainshed.runs.chain import NONCE_LABEL, ChainWriter, path_of
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import FailureSeen, PhaseFinished, ProcessExited, UnreadableRunError
-from trainshed.runs.last_words import last_words
+from trainshed.runs.last_lines import last_lines
 from trainshed.runs.logs import tail
 from trainshed.runs.logtimes import LogTimes, last_written
 from trainshed.runs.outcome import Failure, describe_exit, exit_code_of
@@ -76,7 +76,7 @@ def _words_of(item: processes.Running) -> tuple[str, ...]:
     """The end of a failed process' log; of a command, what the rank wrote that its launcher reports."""
     if item.plan.rank is not None or item.plan.helper:
         return tail(item.log.path)
-    return last_words(tail(item.log.path, _SEARCHED))
+    return last_lines(tail(item.log.path, _SEARCHED))
 
 
 def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:

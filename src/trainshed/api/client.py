@@ -22,7 +22,7 @@ from trainshed.api.run import Run
 from trainshed.engines.base import Check, Context, Engine, Prepared, Request
 from trainshed.errors import TrainshedError, UsageError
 from trainshed.home import trainshed_home
-from trainshed.runs import places, reconciler
+from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Submitted, UnreadableRunError
 from trainshed.runs.states import RunState
@@ -55,7 +55,7 @@ class Client:
         self.context = Context(self.home, user or _user(environ), team, environ)
         self.labels = dict(labels or {})
         self._runs = Runs.of(self.home)
-        self._access = places.Access(environ, self.home)
+        self._access = locations.Access(environ, self.home)
 
     def submit(
         self,
@@ -234,7 +234,7 @@ class Client:
         if run.refresh().state.is_final:
             return
         again = bool(run.directory.stop_reason())
-        places.request_stop(run.directory, reason, self.context.user, self._access)
+        locations.request_stop(run.directory, reason, self.context.user, self._access)
         self._engine(run.directory).stop(run.directory, again)
 
     def remove(self, run: Run, force: bool = False) -> None:
@@ -258,7 +258,7 @@ class Client:
             raise UsageError(f"run {run.id} has not ended", f"stop it first: trainshed stop {run.id}")
         try:
             self._engine(run.directory).forget(run.directory)
-            places.forget(run.directory, self._access)
+            locations.remove(run.directory, self._access)
         except TrainshedError:
             if not force:
                 raise
@@ -352,7 +352,7 @@ class Client:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
 
 
-def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
+def _reconcile(run: RunDirectory, status: EngineStatus, access: locations.Access) -> EngineStatus:
     """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
     try:
         return reconciler.reconcile(run, status, access)

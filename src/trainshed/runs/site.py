@@ -22,7 +22,7 @@ from typing import IO, Any
 from trainshed.errors import NotFoundError, RefusedError, TrainshedError, UsageError
 from trainshed.files import write_atomic
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.places import FILE, RunPlace
+from trainshed.runs.locations import FILE, RunLocation
 from trainshed.runs.summary import EngineStatus
 from trainshed.version import VERSION
 
@@ -66,19 +66,19 @@ class SiteError(TrainshedError):
     code = "site"
 
 
-def pull(run: RunDirectory, place: RunPlace) -> EngineStatus:
+def pull(run: RunDirectory, location: RunLocation) -> EngineStatus:
     """Fetch what has been written at the site since the last time; the status is the site's."""
     pulled = _pulled(run)
     known = {name: [(run.path / name).stat().st_size, *seen] for name, seen in pulled.items()}
     answer, data = call(
-        RemoteSite.from_json(place.site), {"action": "pull", "run": place.path, "known": known}
+        RemoteSite.from_json(location.site), {"action": "pull", "run": location.path, "known": known}
     )
     view = memoryview(data)
     for name, offset, length, stamp, inode in answer["files"]:
         target = run.path / name
         if not target.resolve().is_relative_to(run.path.resolve()) or target.name in (FILE, _PULLED):
             raise SiteError(
-                f"{place.site['login']} sent a file outside the run: {name!r}", "do not trust this host"
+                f"{location.site['login']} sent a file outside the run: {name!r}", "do not trust this host"
             )
         piece, view = view[:length], view[length:]
         if target == run.path / _END and not offset:
@@ -103,14 +103,14 @@ def pull(run: RunDirectory, place: RunPlace) -> EngineStatus:
     return EngineStatus(alive=True, waiting=answer["waiting"], problem=answer["problem"])
 
 
-def stop(place: RunPlace, reason: str) -> None:
-    call(RemoteSite.from_json(place.site), {"action": "stop", "run": place.path, "reason": reason})
+def stop(location: RunLocation, reason: str) -> None:
+    call(RemoteSite.from_json(location.site), {"action": "stop", "run": location.path, "reason": reason})
 
 
-def forget(place: RunPlace) -> None:
+def forget(location: RunLocation) -> None:
     """Remove the run at the site as well, with what was uploaded for it."""
-    request = {"action": "forget", "run": place.path, "upload": place.upload}
-    call(RemoteSite.from_json(place.site), request)
+    request = {"action": "forget", "run": location.path, "upload": location.upload}
+    call(RemoteSite.from_json(location.site), request)
 
 
 def call(

@@ -34,12 +34,12 @@ from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import ProcessEnv, Site
-from trainshed.runs.carrier import Carrier
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import AttemptStarted, EventWriter, Note
 from trainshed.runs.logs import tail
 from trainshed.runs.outcome import Failure, Outcome, describe_exit
 from trainshed.runs.states import Cause
+from trainshed.runs.store_sync import StoreSync
 from trainshed.spec.job import JobSpec
 
 _CLOSING = 3600.0
@@ -87,7 +87,7 @@ class ClusterDriver(ABC):
     """The job's secrets and the store's keys."""
     start: int = 0
     """How often the cluster has started this driver before: each start has events of its own."""
-    carrier: Carrier | None = None
+    sync: StoreSync | None = None
     """What brings the run to an object store, where nodes share no file system."""
     access: Mapping[str, str] = field(default_factory=dict)
     _stop: Failure | None = None
@@ -141,7 +141,7 @@ class ClusterDriver(ABC):
 
     def is_superseded(self) -> bool:
         """Whether a later start of the same job has taken the run over: the cluster thought this one dead."""
-        if self.carrier and self.carrier.is_superseded:
+        if self.sync and self.sync.is_superseded:
             return True
         return any(item.attempt > self._attempt for item in self.run.attempts())
 
@@ -150,8 +150,8 @@ class ClusterDriver(ABC):
         self.record.append(AttemptStarted(self._attempt, *self.allocation()))
         step = None
         try:
-            if self.carrier:
-                self.carrier.claim(self.start)
+            if self.sync:
+                self.sync.claim(self.start)
             self._check()
             question = self.question()
             step = self.open_step()
@@ -197,15 +197,15 @@ class ClusterDriver(ABC):
             keys=tuple(sorted(self.values)),
             env=terms.env,
             process_env=terms.process_env,
-            # A run that is carried through an object store has no folder that its nodes share.
-            homes="" if self.carrier else str(self.run.home / nodes.HOMES),
+            # A run in an object store has no folder that its nodes share.
+            homes="" if self.sync else str(self.run.home / nodes.HOMES),
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
         place: dict[str, str] = {}
-        if self.carrier:
-            self.carrier.push()
-            place = {"url": self.carrier.url, **self.access}
+        if self.sync:
+            self.sync.push()
+            place = {"url": self.sync.url, **self.access}
         order = Order(
             attempt=self._attempt,
             isolation=isolation,
@@ -240,7 +240,7 @@ class ClusterDriver(ABC):
             register_limit=ANSWER,
             beats=True,
         )
-        own = hosted(self.run, "{node}") if self.carrier else self.run
+        own = hosted(self.run, "{node}") if self.sync else self.run
         shared = [path for path in order.writable if path != str(self.run.path)]
         if order.isolation == "sandbox":
             return replace(given, hidden=(str(self.run.path), str(own.path), given.cache))
@@ -265,7 +265,7 @@ class ClusterDriver(ABC):
             self._keep_timeout(time.monotonic() - began)
             if ended is None and nodes.recorded_outcome(self.run, self._attempt):
                 # Nodes that share no file system still carry their part of the run to the store.
-                ended = time.monotonic() + (_CLOSING if self.carrier else _AFTER_END)
+                ended = time.monotonic() + (_CLOSING if self.sync else _AFTER_END)
             if self._stop and deadline is None:
                 deadline = time.monotonic() + grace + _CLOSING
                 stop = self._why_stopped(self._stop)
@@ -294,9 +294,9 @@ class ClusterDriver(ABC):
     def _why_stopped(self, stop: Failure) -> Failure:
         if stop.cause is Cause.TIMEOUT:
             return stop
-        if self.carrier:
+        if self.sync:
             with contextlib.suppress(TrainshedError):
-                self.carrier.hear()
+                self.sync.fetch_requests()
         requested = self.run.stop_reason()
         return Failure(Cause.STOP, requested) if requested else self.explain(stop)
 
@@ -307,8 +307,8 @@ class ClusterDriver(ABC):
             return outcome
         if self._stop:
             return Outcome.of(self._why_stopped(self._stop))
-        if self.carrier:
-            self.carrier.fetch(_is_record)
+        if self.sync:
+            self.sync.fetch(_is_record)
         if failure := nodes.first_failure(self.run, self._attempt):
             return Outcome.of(failure)
         reason = "the agents ended without recording why"

@@ -51,7 +51,7 @@ def hosted(run: RunDirectory, node: int | str) -> RunDirectory:
     return RunDirectory(run.path.parent.with_name(f"carried-{node}") / run.id)
 
 
-def own_folder(path: Path) -> Path:
+def make_private_folder(path: Path) -> Path:
     """A folder on this node's own disk that nobody else can have put there."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.stat().st_uid != os.getuid():
@@ -62,13 +62,13 @@ def own_folder(path: Path) -> Path:
 def main() -> int:
     run = RunDirectory(Path(sys.argv[1]))
     number, name, cpus = (os.environ.get(variable, "") for variable in sys.argv[2:5])
-    asked = _read_line(_ORDER_LIMIT)
-    if not asked:
+    question = _read_line(_ORDER_LIMIT)
+    if not question:
         return 3  # the driver is gone, or has given up
     index, name = int(number), name or socket.gethostname()
     try:
-        facts, lease = _facts(index, name, int(cpus or os.cpu_count() or 1), Question.from_line(asked))
-    except Exception as error:  # whatever is wrong with this node is told to the driver, in its words
+        facts, lease = _facts(index, name, int(cpus or os.cpu_count() or 1), Question.from_line(question))
+    except Exception as error:  # whatever is wrong with this node is reported to the driver
         facts, lease = Facts(index, name, "", 0, (), 0, problem=f"{type(error).__name__}: {error}"), None
     sys.stdout.write(facts.to_line())
     sys.stdout.flush()
@@ -77,7 +77,7 @@ def main() -> int:
         return 3
     try:
         order = Order.from_line(line)
-        return _carried(run, index, order) if order.place else _work(run, index, order)
+        return _work_in_object_store(run, index, order) if order.place else _work(run, index, order)
     except TrainshedError as error:
         print(f"node {index} ({name}): {error}", file=sys.stderr, flush=True)
         return 1
@@ -86,33 +86,33 @@ def main() -> int:
             lease.close()
 
 
-def _carried(run: RunDirectory, index: int, order: Order) -> int:
-    """The node's part of a run that lies in an object store: fetched, worked on, carried back."""
+def _work_in_object_store(run: RunDirectory, index: int, order: Order) -> int:
+    """The node's part of a run that lies in an object store: fetched, worked on, uploaded again."""
     url = order.place["url"]
     if index == 0:
-        return _work(run, index, order)  # the driver carries it
+        return _work(run, index, order)  # the driver uploads it
     # Loaded only where it is needed: a thousand starters may run at once.
     from trainshed import store
-    from trainshed.runs.carrier import Carrier
+    from trainshed.runs.store_sync import StoreSync
 
-    here = hosted(run, index)
-    own_folder(here.path.parent.parent)
-    own_folder(here.path)
+    local = hosted(run, index)
+    make_private_folder(local.path.parent.parent)
+    make_private_folder(local.path)
     access = store.resolve(url.partition(":")[0], environ=order.place)
-    carrier = Carrier(here, url, access, index)
-    carrier.fetch(
+    sync = StoreSync(local, url, access, index)
+    sync.fetch(
         lambda name: name == "plan.json" or name.startswith((f"node-{index}/", f"events/node-{index}-"))
     )
-    carrier.start()
-    writable = tuple(str(here.path) if path == str(run.path) else path for path in order.writable)
+    sync.start()
+    writable = tuple(str(local.path) if path == str(run.path) else path for path in order.writable)
     try:
-        code = _work(here, index, replace(order, writable=writable))
-        carrier.finish()
+        code = _work(local, index, replace(order, writable=writable))
+        sync.finish()
     except (TrainshedError, OSError) as error:
-        print(f"node {index}: its part of the run was not carried to {url}: {error}", file=sys.stderr)
-        print(f"node {index}: it lies in {here.path}", file=sys.stderr, flush=True)
+        print(f"node {index}: its part of the run was not uploaded to {url}: {error}", file=sys.stderr)
+        print(f"node {index}: its files are in {local.path}", file=sys.stderr, flush=True)
         return 1
-    shutil.rmtree(here.path, ignore_errors=True)
+    shutil.rmtree(local.path, ignore_errors=True)
     return code
 
 
@@ -183,9 +183,9 @@ def _interface_address(name: str) -> str:
         try:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError as error:
-            there = ", ".join(item for _, item in socket.if_nameindex())
+            interfaces = ", ".join(item for _, item in socket.if_nameindex())
             raise RuntimeError(
-                f"interface {name!r} has no IPv4 address here ({error.strerror}); there are {there}"
+                f"interface {name!r} has no IPv4 address here ({error.strerror}); there are {interfaces}"
             ) from error
     return socket.inet_ntoa(answer[20:24])
 
@@ -193,8 +193,8 @@ def _interface_address(name: str) -> str:
 def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     """Start the agent, enclosed where that works, and wait for it."""
     scratch = Path(order.scratch) / f"node-{node.index}"
-    own_folder(scratch.parent.parent)
-    own_folder(scratch)
+    make_private_folder(scratch.parent.parent)
+    make_private_folder(scratch)
     (scratch.parent.parent / "cache").mkdir(exist_ok=True)
     if order.isolation == "container":
         homes.prepare(node, scratch)

@@ -13,7 +13,7 @@ from trainshed.engines.base import Check, Context
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
-from trainshed.runs.places import Access
+from trainshed.runs.locations import Access
 from trainshed.spec.kinds import DeviceKind
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")

@@ -32,12 +32,12 @@ from trainshed.engines.slurm.states import (
     parse_notice,
     state_of,
 )
-from trainshed.runs.carrier import Carrier
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Pending
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.reconciler import REQUEUED
 from trainshed.runs.states import Cause
+from trainshed.runs.store_sync import StoreSync
 from trainshed.spec.kinds import DeviceKind
 from trainshed.spec.load import load_job
 
@@ -144,7 +144,7 @@ class SlurmDriver(ClusterDriver):
         return record, state
 
 
-def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str, str] | None = None) -> int:
+def drive(run: RunDirectory, sync: StoreSync | None = None, access: Mapping[str, str] | None = None) -> int:
     """Bring a run to its end; the job's exit code."""
 
     def make() -> SlurmDriver:
@@ -154,7 +154,7 @@ def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str
         # The site's variables reach every rank; the job's own win.
         job = job.model_copy(update={"env": profile.env | job.env})
         terms = Terms(
-            scratch=script.own_disk(profile.scratch) / run.id,
+            scratch=script.local_disk(profile.scratch) / run.id,
             isolation=profile.isolation,
             container=profile.container or "podman",
             user=left.user,
@@ -166,7 +166,7 @@ def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str
         )
         values = submission.secrets(run, bool(job.secrets or left.store))
         start = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-        return SlurmDriver(run, job, terms, values, start, carrier, access or {}, profile=profile)
+        return SlurmDriver(run, job, terms, values, start, sync, access or {}, profile=profile)
 
     return finish(run, make, lambda: submission.forget(run))
 

@@ -34,7 +34,7 @@ from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
-from trainshed.runs import places
+from trainshed.runs import locations
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Accepted, AttemptStarted, Note, Pending, UnreadableRunError
 from trainshed.runs.summary import EngineStatus
@@ -99,7 +99,7 @@ class SlurmEngine(Engine):
     def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
         private: _Private = prepared.private
         profile, context = private.settings.profile, prepared.request.context
-        access = places.Access(context.environ, context.home)
+        access = locations.Access(context.environ, context.home)
         if profile.login:
             from trainshed.engines.slurm import remote
 
@@ -110,14 +110,14 @@ class SlurmEngine(Engine):
                 run.writer("submit").append(Note(text))
         brought: dict[str, str] = {}
         if profile.runs:
-            from trainshed.runs import carrier
+            from trainshed.runs import store_sync
 
             brought = submission.bring(private.values, profile.runs, context)
             keys = access.keys(profile.runs)
             for run in runs:
                 url = f"{profile.runs}/{run.id}"
-                run.write("job.yaml", dump_job(carrier.begin(run, url, prepared.request.job, keys)))
-                carrier.publish_submission(run, url, keys)
+                run.write("job.yaml", dump_job(store_sync.begin(run, url, prepared.request.job, keys)))
+                store_sync.publish_submission(run, url, keys)
         elif private.values:
             for run in runs:
                 submission.keep(run, private.values)
@@ -126,19 +126,19 @@ class SlurmEngine(Engine):
         except BaseException:
             for run in runs:
                 with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
-                    places.forget(run, access)
+                    locations.remove(run, access)
             raise
         for index, run in enumerate(runs):
             run.writer("submit").append(Accepted(job if len(runs) == 1 else f"{job}_{index}"))
             with contextlib.suppress(TrainshedError):  # the driver says it too, once it has begun
-                places.publish(run, "submit", access=access)
+                locations.publish(run, "submit", access=access)
 
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         found: dict[str, EngineStatus] = {}
         by_cluster: dict[str | None, list[RunDirectory]] = {}
         for run in runs:
             try:
-                if places.is_mirror(run) and not places.place_of(run).url:
+                if locations.is_mirror(run) and not locations.location_of(run).url:
                     found[run.id] = EngineStatus()  # its site knows, and is asked when the mirror is fetched
                 else:
                     by_cluster.setdefault(_conf(run), []).append(run)
@@ -171,7 +171,7 @@ class SlurmEngine(Engine):
         }
 
     def stop(self, run: RunDirectory, kill: bool) -> None:
-        if places.is_mirror(run) and not places.place_of(run).url:
+        if locations.is_mirror(run) and not locations.location_of(run).url:
             return  # the request itself went to the site
         conf = _conf(run)
         entry = _by_run(self._entries(conf, fresh=True)).get(run.id)
@@ -292,7 +292,7 @@ def _home(chosen: SlurmSettings, context: Context) -> script.Home:
     from trainshed.environments import environments_directory
 
     profile = chosen.profile
-    own = str(script.own_disk(profile.scratch) / "home")
+    own = str(script.local_disk(profile.scratch) / "home")
     return script.Home(
         python=profile.python or sys.executable,
         folder=profile.home or (own if profile.runs else str(context.home)),
@@ -304,7 +304,7 @@ def _home(chosen: SlurmSettings, context: Context) -> script.Home:
 def _path(chosen: SlurmSettings, run: RunDirectory) -> str:
     """Where the driver of a run has its run directory."""
     if chosen.profile.runs:
-        return str(script.own_disk(chosen.profile.scratch) / "carried-0" / run.id)
+        return str(script.local_disk(chosen.profile.scratch) / "carried-0" / run.id)
     return str(run.path)
 
 
@@ -319,7 +319,7 @@ def _preview_plan(request: Request, left: Submission, keys: tuple[str, ...], nam
     site = Site(
         python="python" if chosen.profile.login else python_of(request.job, context.environ),
         search_path=context.search_path,
-        scratch=str(Path(script.own_disk(chosen.profile.scratch)) / name),
+        scratch=str(Path(script.local_disk(chosen.profile.scratch)) / name),
         library=str(PAYLOAD),
         isolated=chosen.profile.isolation != "plain",
         cpus=wanted.devices * chosen.profile.cpus_per_device,

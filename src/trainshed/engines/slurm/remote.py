@@ -11,9 +11,9 @@ from trainshed.codefiles import code_files
 from trainshed.engines.base import Check, Request
 from trainshed.engines.slurm.profile import Profile, SlurmSettings
 from trainshed.errors import UsageError
-from trainshed.runs import places, site
+from trainshed.runs import locations, site
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.places import RunPlace
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.site import RemoteSite, SiteError
 from trainshed.spec.job import JobSpec
 
@@ -51,7 +51,7 @@ def submit(
 
     answer, _ = site.call(reached, asked, upload)
     for run, path in zip(runs, answer["runs"], strict=True):
-        places.mark(run, RunPlace(path=path, site=reached.to_json(), upload=answer["upload"]))
+        locations.make_mirror(run, RunLocation(path=path, site=reached.to_json(), upload=answer["upload"]))
 
 
 def describe(chosen: SlurmSettings) -> list[Check]:

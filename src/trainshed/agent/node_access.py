@@ -1,4 +1,4 @@
-"""Where the agent stands: inside its node, or outside a container that is the node.
+"""How the agent reaches its node: from inside, or from outside a container that is the node.
 
 Outside, a path of the node is found below the folder that is mounted into the
 container, and a process enters the container through a command of its own.
@@ -14,8 +14,11 @@ from trainshed.agent.handover import Handover
 from trainshed.plan.model import NodePlan
 
 
-class Place:
-    """The node as its agent reaches it. `reports` is the one folder of the run that its processes write."""
+class NodeAccess:
+    """Paths and command lines of the node, as its agent uses them.
+
+    `reports` is the one folder of the run that the node's processes write.
+    """
 
     def __init__(self, node: NodePlan, given: Handover, image: str | None, reports: str = "") -> None:
         # The longest first: a folder within a folder is found before what holds it.

@@ -12,7 +12,7 @@ from slurm_site import Site
 from support import until
 from trainshed import store
 from trainshed.engines.slurm.profile import save
-from trainshed.engines.slurm.script import own_disk
+from trainshed.engines.slurm.script import local_disk
 from trainshed.errors import RefusedError
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.states import RunState
@@ -82,7 +82,7 @@ def _in_store(run: RunDirectory, name: str) -> str:
 
 
 def _left(site: Site) -> list[Path]:
-    disk = own_disk(str(site.folder / "disk"))
+    disk = local_disk(str(site.folder / "disk"))
     carried = [path for path in disk.glob("carried*/*") if path.is_dir()]
     return [
         *carried,
