@@ -45,8 +45,8 @@ def parse(text: str | bytes, origin: str, remedy: str = "fix the line named") ->
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        words = " ".join(str(error).split())
-        raise InvalidYamlError(f"{origin}: is not valid YAML: {words:.500}", remedy) from error
+        reason = " ".join(str(error).split())
+        raise InvalidYamlError(f"{origin}: is not valid YAML: {reason:.500}", remedy) from error
     except RecursionError as error:
         raise InvalidYamlError(f"{origin}: is nested too deeply, or holds itself", "write it flat") from error
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:

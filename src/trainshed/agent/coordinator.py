@@ -358,7 +358,7 @@ class _Chained:
     """The heads that nodes sent, on their way into the chain. A chain that cannot be written ends; the run goes on."""
 
     def __init__(self, record: EventWriter, chain: ChainWriter | None) -> None:
-        self._chain, self._own = chain, GrowingFile()
+        self._chain, self._growing = chain, GrowingFile()
         self._name, self._path = f"events/{record.name}.jsonl", record.folder / f"{record.name}.jsonl"
         self._noted: dict[str, Head] = {}
         self._due = 0.0
@@ -385,8 +385,8 @@ class _Chained:
             self._give_up()
 
     def _gathered(self) -> dict[str, Head]:
-        own = self._own.read_on(self._path)
-        found, self._noted = self._noted | ({self._name: own} if own else {}), {}
+        head = self._growing.read_on(self._path)
+        found, self._noted = self._noted | ({self._name: head} if head else {}), {}
         return found
 
     def _give_up(self) -> None:

@@ -70,7 +70,7 @@ def oom_kills() -> int:
     return 0
 
 
-def memory_words(node: NodePlan, used: int, limit: int) -> str:
+def describe_memory(node: NodePlan, used: int, limit: int) -> str:
     return (
         f"node {node.index} ({node.name}) is out of memory: its processes use {used / 2**20:.0f} MiB "
         f"of the {limit / 2**20:.0f} MiB that resources.memory allows"

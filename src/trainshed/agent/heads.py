@@ -75,8 +75,8 @@ class HeadKeeper(threading.Thread):
         for name in [*(_SETTLED if self._node == 0 else ()), *mine]:
             yield name, root / name
         # At the end reports are taken from the one folder into the other, as they are.
-        for place, pattern in ((folder / FOLDER, _REPORT), (folder, _REPORT), (folder, _LOG)):
-            for path in _matching(place, pattern):
+        for source, pattern in ((folder / FOLDER, _REPORT), (folder, _REPORT), (folder, _LOG)):
+            for path in _matching(source, pattern):
                 yield f"node-{self._node}/{path.name}", path
 
 

@@ -37,12 +37,12 @@ def make_folder(path: str, home: str) -> None:
     if not home or not path.startswith(f"{home}/"):
         Path(path).mkdir(parents=True, exist_ok=True)
         return
-    place = Path(home)
+    step = Path(home)
     for name in Path(path).relative_to(home).parts:
-        place /= name
-        if place.is_symlink() or (place.exists() and not place.is_dir()):
-            place.unlink()
-        place.mkdir(exist_ok=True)
+        step /= name
+        if step.is_symlink() or (step.exists() and not step.is_dir()):
+            step.unlink()
+        step.mkdir(exist_ok=True)
 
 
 def make_link(path: str, target: str) -> None:

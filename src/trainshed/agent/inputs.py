@@ -116,13 +116,13 @@ def _manifest(tree: Path) -> dict[str, list[int]]:
 def _link(tree: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(tree.rglob("*")):
-        place = target / path.relative_to(tree)
+        copy = target / path.relative_to(tree)
         if path.is_dir():
-            place.mkdir(parents=True, exist_ok=True)
+            copy.mkdir(parents=True, exist_ok=True)
             continue
-        place.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
         try:
-            place.hardlink_to(path)
+            copy.hardlink_to(path)
         except OSError:
             # Another file system: a copy is as good, only slower.
-            shutil.copy2(path, place)
+            shutil.copy2(path, copy)

@@ -31,7 +31,7 @@ from trainshed.agent.node_access import NodeAccess
 from trainshed.agent.reports import Reports
 from trainshed.agent.ssh import Ssh
 from trainshed.agent.uploads import Uploads
-from trainshed.agent.watch import Stop, Watch, log_name, told
+from trainshed.agent.watch import Stop, Watch, log_name, message_of
 from trainshed.agent.wire import AgentConnectionError
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer, expanded
@@ -46,10 +46,10 @@ _COLLECTED = 5.0
 class Agent(Watch):
     """One attempt on one node."""
 
-    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, given: Handover) -> None:
-        super().__init__(run, plan, node, given)
+    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, handover: Handover) -> None:
+        super().__init__(run, plan, node, handover)
         self._reports = Reports(self.folder)
-        self.access = NodeAccess(node, given, plan.image, str(self._reports.folder))
+        self.access = NodeAccess(node, handover, plan.image, str(self._reports.folder))
         outputs = tuple(replace(item, source=self.access.real(item.source)) for item in node.outputs)
         self._uploads = Uploads(outputs, run, node.index, self._progress.copied)
         self._joined = JoinedLog(run, node, node.log) if node.log else None
@@ -60,9 +60,9 @@ class Agent(Watch):
         processes.keep_private()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        if self.given.attempt > 1:
-            _set_aside(self.folder, self.given.attempt - 1)
-        if self.given.lifeline:
+        if self.handover.attempt > 1:
+            _set_aside(self.folder, self.handover.attempt - 1)
+        if self.handover.lifeline:
             os.set_blocking(sys.stdin.fileno(), False)
             self._selector.register(sys.stdin, selectors.EVENT_READ, "driver")
         try:
@@ -87,7 +87,7 @@ class Agent(Watch):
     def _work(self) -> None:
         node = self.node
         self._reports.open()
-        env = environment.base(self.plan, node, self.given.secrets, self._reports.folder)
+        env = environment.base(self.plan, node, self.handover.secrets, self._reports.folder)
         if node.code:
             self._in_background("fetch code", Cause.STAGING, partial(self._fetch, (node.code,)))
         self._in_background("write files", Cause.STAGING, self._write_files)
@@ -107,7 +107,7 @@ class Agent(Watch):
                 "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.access, folder)
             )
         if node.inputs:
-            cache = Cache(Path(self.given.cache)) if self.given.cache else None
+            cache = Cache(Path(self.handover.cache)) if self.handover.cache else None
             self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs, cache))
         self._in_background("prepare outputs", Cause.STAGING, self._uploads.prepare)
         if self.plan.ssh:
@@ -132,7 +132,7 @@ class Agent(Watch):
     def _log(self, name: str) -> Log:
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        return open_log(path, self.given.secrets.values())
+        return open_log(path, self.handover.secrets.values())
 
     def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
@@ -177,7 +177,7 @@ class Agent(Watch):
                 exit_code=127,
             )
             raise Stop("a process could not be started", self.plan.grace) from error
-        self._events.append(ProcessStarted(self.given.attempt, plan.name, item.process.pid))
+        self._events.append(ProcessStarted(self.handover.attempt, plan.name, item.process.pid))
         self._running.append(item)
         if not plan.helper:
             self._times.watch(log.path)
@@ -229,7 +229,7 @@ class Agent(Watch):
 
     def _aside_or_note(self, work: Callable[[], None]) -> None:
         if error := self._aside(work):
-            self._events.append(Note(f"at the end of node {self.node.index}: {told(error)}"))
+            self._events.append(Note(f"at the end of node {self.node.index}: {message_of(error)}"))
 
     def _save(self) -> str:
         """The outputs; what went wrong, if anything did."""
@@ -238,7 +238,7 @@ class Agent(Watch):
         error = self._aside(self._uploads.save_all, "upload")
         if error is None or isinstance(error, TrainshedError):
             return error.message if error else ""
-        return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {told(error)}"
+        return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {message_of(error)}"
 
     def _leave(self) -> None:
         """Say goodbye; node 0 stays, and hears its driver, for as long as its coordinator serves others."""
@@ -266,11 +266,11 @@ def main() -> int:
     parser.add_argument("--node", required=True, type=int)
     parser.add_argument("--handover")
     options = parser.parse_args()
-    given = read_handover(options.handover)
+    handover = read_handover(options.handover)
     run = RunDirectory(options.run)
     plan = Plan.from_json(run.plan_json())
-    environment.adopt_store(plan, given.secrets)
-    return Agent(run, plan, plan.nodes[options.node], given).serve()
+    environment.adopt_store(plan, handover.secrets)
+    return Agent(run, plan, plan.nodes[options.node], handover).serve()
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ class NodeAccess:
     `reports` is the one folder of the run that the node's processes write.
     """
 
-    def __init__(self, node: NodePlan, given: Handover, image: str | None, reports: str = "") -> None:
+    def __init__(self, node: NodePlan, handover: Handover, image: str | None, reports: str = "") -> None:
         # The longest first: a folder within a folder is found before what holds it.
         self._private = sorted(node.private, key=lambda pair: len(pair[0]), reverse=True)
         # All nodes may be given the same handover: a node puts its own number in.
         number = str(node.index)
-        self._root = given.root.replace("{node}", number)
-        self._prefix = tuple(word.replace("{node}", number) for word in given.prefix)
-        self._hidden = tuple(path.replace("{node}", number) for path in given.hidden)
+        self._root = handover.root.replace("{node}", number)
+        self._prefix = tuple(argument.replace("{node}", number) for argument in handover.prefix)
+        self._hidden = tuple(path.replace("{node}", number) for path in handover.hidden)
         self._image = image
         self._reports = reports
 
@@ -56,5 +56,5 @@ class NodeAccess:
             return sandbox.confine(argv, self._hidden, [self._reports], is_sshd=is_sshd)
         if not self._prefix:
             return list(argv)
-        names = [word for name in sorted(env) for word in ("-e", name)]
+        names = [argument for name in sorted(env) for argument in ("-e", name)]
         return [*self._prefix, "-w", cwd, *names, self._image or "", *argv]

@@ -28,15 +28,15 @@ def install(listing: str, env: dict[str, str], log: Callable[[], Log], access: N
 
     `log` opens the log anew for each program that writes it.
     """
-    own = f"{env['TMPDIR']}/.trainshed"
-    folder, report = f"{own}/packages", f"{own}/missing.json"
-    Path(access.real(own)).mkdir(parents=True, exist_ok=True)
+    private = f"{env['TMPDIR']}/.trainshed"
+    folder, report = f"{private}/packages", f"{private}/missing.json"
+    Path(access.real(private)).mkdir(parents=True, exist_ok=True)
     pip = _pip(env, access)
     # The machine's own settings of pip count, not those of the node's empty home; what an earlier list brought counts too.
     settings = {**os.environ, "TMPDIR": access.real(env["TMPDIR"]), "PYTHONPATH": folder}
 
-    def run(*words: str) -> None:
-        argv = access.enter([*pip, *_INSTALL, *words], str(Path(listing).parent), env)
+    def run(*arguments: str) -> None:
+        argv = access.enter([*pip, *_INSTALL, *arguments], str(Path(listing).parent), env)
         name = f"pip, installing {Path(listing).name},"
         hooks.run(name, argv, str(Path(access.real(listing)).parent), settings, log())
 

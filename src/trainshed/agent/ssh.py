@@ -123,8 +123,8 @@ class Ssh:
         ):
             called = [*names, address] if count[address] == 1 else list(names)
             everybody += called
-            own = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
-            blocks += [f"Host {' '.join(called)}", *_settings(own)]
+            settings = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
+            blocks += [f"Host {' '.join(called)}", *_settings(settings)]
         common = {
             "User": getpass.getuser(),
             "IdentityFile": f'"{self._seen}/id_ed25519"',
@@ -160,9 +160,9 @@ def _ports(plan: Plan, node: NodePlan) -> tuple[int, ...]:
 
     `horovodrun -p` knows one port for all nodes, and people give it the first node's.
     """
-    own, first = plan.ssh[node.index], plan.ssh[0]
+    port, first = plan.ssh[node.index], plan.ssh[0]
     alone = [other.address for other in plan.nodes].count(node.address) == 1
-    return (own, first) if alone and first != own else (own,)
+    return (port, first) if alone and first != port else (port,)
 
 
 def _sshd() -> str | None:

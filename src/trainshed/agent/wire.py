@@ -64,9 +64,9 @@ class AgentConnection:
         self.send_encoded(encode(message))
 
     def send_encoded(self, body: bytes) -> None:
-        mark = self._mark(body, self._server, self._sent)
+        mac = self._sign(body, self._server, self._sent)
         self._sent += 1
-        self._put(mark + b" " + body)
+        self._put(mac + b" " + body)
 
     def receive(self) -> list[Message]:
         """What has arrived since the last call; at least one read is made. AgentConnectionError at the end."""
@@ -99,8 +99,8 @@ class AgentConnection:
         return lines[1:]
 
     def _open(self, line: bytes) -> Message:
-        mark, _, body = line.partition(b" ")
-        if not hmac.compare_digest(mark, self._mark(body, not self._server, self._received)):
+        mac, _, body = line.partition(b" ")
+        if not hmac.compare_digest(mac, self._sign(body, not self._server, self._received)):
             raise AgentConnectionError("a message was not signed with this run's secret")
         self._received += 1
         try:
@@ -111,7 +111,7 @@ class AgentConnection:
             raise AgentConnectionError("a message was no object")
         return message
 
-    def _mark(self, body: bytes, from_server: bool, number: int) -> bytes:
+    def _sign(self, body: bytes, from_server: bool, number: int) -> bytes:
         head = b"%s %d %d " % (self._nonces, from_server, number)
         return hmac.new(self._secret, head + body, "sha256").hexdigest().encode()
 

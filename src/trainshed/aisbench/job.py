@@ -17,7 +17,7 @@ _ENGINES = {"mindspore": "mindspore", "tf": "tensorflow", "tensorflow": "tensorf
 _USUAL_CARDS = 8
 
 
-def place(text: str, field: str) -> str:
+def location(text: str, field: str) -> str:
     """A place of the configuration: obs://, s3:// and `/bucket/key` are the store, file:// is a folder."""
     text = text.strip()
     if text.startswith(("obs://", "s3://")):
@@ -31,9 +31,9 @@ def place(text: str, field: str) -> str:
 
 def entry_of(session: SessionConfig) -> str:
     """The boot file, relative to the code folder."""
-    code, boot = place(session.code_dir, "code_dir").rstrip("/") + "/", session.boot_file.strip()
+    code, boot = location(session.code_dir, "code_dir").rstrip("/") + "/", session.boot_file.strip()
     if boot.startswith(("obs://", "s3://", "/", "file://")):
-        whole = place(boot, "boot_file")
+        whole = location(boot, "boot_file")
         if not whole.startswith(code):
             raise UsageError(
                 f"boot_file {boot!r} does not lie in code_dir {session.code_dir!r}", "correct one"
@@ -47,9 +47,9 @@ def entry_of(session: SessionConfig) -> str:
 def launcher_of(session: SessionConfig) -> str:
     """The framework's launcher, by the words of framework_version or framework_type."""
     for text in (session.framework_version, session.framework_type):
-        word = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
-        if word in _ENGINES:
-            return _ENGINES[word]
+        framework = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
+        if framework in _ENGINES:
+            return _ENGINES[framework]
     text = f"framework_version {session.framework_version!r} and framework_type {session.framework_type!r}"
     raise UsageError(f"{text} name no known framework", "write for example MindSpore-1.3-cann_5.0.2-…")
 
@@ -73,15 +73,15 @@ def build_job(
     """The job of one version; `code` stands in for a code folder that is not filled yet."""
     launcher = launcher_of(session)
     ascend = "ascend" in session.framework_type.lower()
-    out = place(version.out, "out_base_url")
+    out = location(version.out, "out_base_url")
     raw: dict[str, Any] = {
         "name": session.job_name,
         "launcher": launcher,
         "contract": f"modelarts-{version.api.lower()}",
-        "code": code or place(session.code_dir, "code_dir").rstrip("/"),
+        "code": code or location(session.code_dir, "code_dir").rstrip("/"),
         "entry": entry_of(session),
         "parameters": session.named_parameters(),
-        "inputs": [{"name": session.input_name, "source": place(session.inputs, "inputs")}],
+        "inputs": [{"name": session.input_name, "source": location(session.inputs, "inputs")}],
         "outputs": [{"name": session.output_name, "target": out}],
         "log_url": log_url or f"{out}log/",
         "resources": {

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from trainshed import yamlfile
 from trainshed.aisbench.config import Package, TestConfig, is_placeholder
-from trainshed.aisbench.job import place
+from trainshed.aisbench.job import location
 from trainshed.aisbench.registry import Registry, Version
 from trainshed.bench import folder as folders
 from trainshed.bench.judge.rules import Rules
@@ -52,7 +52,7 @@ def fetch(package: Package, version: Version, run: RunDirectory) -> None:
     shutil.rmtree(package.work, ignore_errors=True)
     output = package.work / "output"
     output.mkdir(parents=True)
-    source = place(version.out, "out_base_url")
+    source = location(version.out, "out_base_url")
     try:
         wanted = [e for e in list_tree(source) if not e.is_directory and _RESULT_FILE.search(e.name)]
     except NotFoundError:
@@ -131,7 +131,7 @@ def build(package: Package, config: TestConfig) -> tuple[Path, Result]:
     rules = rules_of(package, config)
     target = package.result / version_of(package).label
     shutil.rmtree(target, ignore_errors=True)
-    described = system.describe(rules.nodes, rules.framework, _given_system(package))
+    described = system.describe(rules.nodes, rules.framework, _system_description(package))
     folders.begin(target, rules, described)
     folders.add_run(target, package.work / "evidence")
     result = folders.collect(target)
@@ -221,13 +221,13 @@ def _job(package: Package) -> JobSpec:
         raise UsageError(f"{path}: {where}: {first['msg']}", "run the job again") from error
 
 
-def _given_system(package: Package) -> dict[str, str]:
+def _system_description(package: Package) -> dict[str, str]:
     try:
-        given = json.loads((package.code / "system.json").read_text("utf-8"))
+        described = json.loads((package.code / "system.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return (
-        {str(k): str(v) for k, v in given.items() if not is_placeholder(str(v))}
-        if isinstance(given, dict)
+        {str(k): str(v) for k, v in described.items() if not is_placeholder(str(v))}
+        if isinstance(described, dict)
         else {}
     )

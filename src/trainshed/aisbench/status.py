@@ -28,5 +28,5 @@ V2 = {
 }
 
 
-def word(api: str, state: RunState) -> str:
+def status_name(api: str, state: RunState) -> str:
     return (V2 if api == "V2" else V1)[state]

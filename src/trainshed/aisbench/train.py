@@ -22,10 +22,10 @@ from trainshed.aisbench.config import (
     read_modelarts,
     read_settings,
 )
-from trainshed.aisbench.job import build_job, entry_of, place
+from trainshed.aisbench.job import build_job, entry_of, location
 from trainshed.aisbench.logsync import LogSync
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import word
+from trainshed.aisbench.status import status_name
 from trainshed.aisbench.watched import nonce_label
 from trainshed.api import Client, Run
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
@@ -78,7 +78,7 @@ def run(package: Package, local_code: Path | None = None) -> Version:
     client = Client()
     registry = Registry(client.home)
     version = _begin(registry, package, settings, session)
-    upload_code(local_code or package.model_code, place(session.code_dir, "code_dir"))
+    upload_code(local_code or package.model_code, location(session.code_dir, "code_dir"))
     job = build_job(session, settings, version)
     with _signals() as signals:
         labels = {LABEL: str(version.id)} | nonce_label()
@@ -116,7 +116,7 @@ def follow(package: Package, settings: Settings, version: Version, run: Run, sig
         logs.sync(final=summary.state.is_final)
         if summary.state is not last:
             last = summary.state
-            print(f"jobname:{version.job_name} jobstatus:{word(version.api, last)}", flush=True)
+            print(f"jobname:{version.job_name} jobstatus:{status_name(version.api, last)}", flush=True)
         if summary.state.is_final:
             break
         if signals:
@@ -148,7 +148,7 @@ def stop(package: Package, job_id: str = "") -> bool:
     identity = version.job_id if version.api == "V1" else version.resource
     print(
         f"jobname:{version.job_name} jobid:{identity} preversionid:{version.id} "
-        f"jobstatus:{word(version.api, before)} stop status:{{'is_success': {done}}}",
+        f"jobstatus:{status_name(version.api, before)} stop status:{{'is_success': {done}}}",
         flush=True,
     )
     return done
@@ -186,15 +186,15 @@ def why_failed(version: Version) -> str:
 
 def _failure(version: Version, summary: Summary) -> str:
     lines = summary.failure.last_lines if summary.failure else ()
-    words = "".join(f"\n    {line}" for line in lines)
-    return f"job {version.label} is {word(version.api, summary.state)}: {summary.reason}{words}"
+    shown = "".join(f"\n    {line}" for line in lines)
+    return f"job {version.label} is {status_name(version.api, summary.state)}: {summary.reason}{shown}"
 
 
 def _begin(registry: Registry, package: Package, settings: Settings, session: SessionConfig) -> Version:
     """A version whose output folder is fresh: nothing of an earlier job may be taken for this one's."""
     from trainshed.store import exists
 
-    base = place(session.out_base_url, "out_base_url").rstrip("/")
+    base = location(session.out_base_url, "out_base_url").rstrip("/")
     number = registry.next_number(session.job_name)
     api = settings.MODELARTS_VERSION
     if api == "V2":

@@ -150,7 +150,7 @@ def _by_value(function: Callable[..., Any], cloudpickle: Any) -> Iterator[None]:
     module = inspect.getmodule(function)
     if (
         module is None
-        or not _is_own(module)
+        or not _is_user_module(module)
         or module.__name__ in cloudpickle.list_registry_pickle_by_value()
     ):
         yield
@@ -162,7 +162,7 @@ def _by_value(function: Callable[..., Any], cloudpickle: Any) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_own(module: ModuleType) -> bool:
+def _is_user_module(module: ModuleType) -> bool:
     """Whether a module is neither the standard library's nor installed; what is __main__ goes by value anyway."""
     path = Path(getattr(module, "__file__", None) or "")
     installed = any(part in ("site-packages", "dist-packages") for part in path.parts)

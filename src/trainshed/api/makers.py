@@ -46,5 +46,5 @@ def _run(maker: Path, folder: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise TrainshedError(f"{maker} did not end within {_LONGEST_SECONDS} s", by_hand) from error
     if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise TrainshedError(f"{maker} failed: {' '.join(words)}", by_hand)
+        lines = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise TrainshedError(f"{maker} failed: {' '.join(lines)}", by_hand)

@@ -61,7 +61,7 @@ class Session(BenchModel):
     """Run directories in order, as paths; empty where a run was begun and its directory is not known yet."""
     one_device: Quantity | None = None
 
-    def mark(self, number: int) -> str:
+    def run_label(self, number: int) -> str:
         """What the job of a run carries, by which its directory is found."""
         return f"{self.id}-run-{number:03d}"
 
@@ -85,7 +85,7 @@ def begin(
 
 def begin_run(folder: Path) -> str:
     """Note a run before it starts, so that nothing is lost when we are killed; gives the mark of its job."""
-    return load_session(folder).mark(_add(folder, ""))
+    return load_session(folder).run_label(_add(folder, ""))
 
 
 def add_run(folder: Path, run_directory: Path) -> int:
@@ -208,14 +208,14 @@ def copy_evidence(source: Path, target: Path) -> None:
         )
         if not (is_event or EVIDENCE.match(path.name)) or path.is_symlink() or not path.is_file():
             continue
-        place = target / path.relative_to(source)
+        copy = target / path.relative_to(source)
         if path.stat().st_size > MAX_EVIDENCE_BYTES:
             text = f"{path} is larger than {MAX_EVIDENCE_BYTES >> 20} MiB"
             raise TrainshedError(text, "write fewer log lines; a benchmark result keeps its logs")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(place.name + ".part")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        part = copy.with_name(copy.name + ".part")
         shutil.copyfile(path, part)
-        part.replace(place)
+        part.replace(copy)
 
 
 def load_rules(folder: Path) -> Rules:

@@ -162,10 +162,10 @@ def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str
         lines = [f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"]
         return "\n".join(lines + [f"  note: {note}" for note in notes])
     lines = [f"{summary.state.value}: {failure.reason}"]
-    words = failure.last_lines
-    if words and failure.process and _were_just_shown(words, failure.process, failure.node, shown):
-        words = words[-1:]
-    lines += [f"    {line}" for line in words]
+    last = failure.last_lines
+    if last and failure.process and _were_just_shown(last, failure.process, failure.node, shown):
+        last = last[-1:]
+    lines += [f"    {line}" for line in last]
     if failure.log:
         lines.append(f"  its log: {run.path / failure.log}")
     lines += [f"  hint: {hint}" for hint in run.advice()]
@@ -174,8 +174,8 @@ def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str
     return "\n".join(lines)
 
 
-def _were_just_shown(words: tuple[str, ...], process: str, node: int | None, shown: list[Line]) -> bool:
+def _were_just_shown(last: tuple[str, ...], process: str, node: int | None, shown: list[Line]) -> bool:
     """Whether the screen ends with these words: nothing of another process is between or after them."""
     lines = [line for line in shown if line.text.strip()]
-    end = lines[-len(words) :]
-    return [(line.process, line.node, line.text) for line in end] == [(process, node, w) for w in words]
+    end = lines[-len(last) :]
+    return [(line.process, line.node, line.text) for line in end] == [(process, node, w) for w in last]

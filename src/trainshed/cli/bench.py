@@ -89,9 +89,9 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        given, options = _given(system), _pairs(option or [])
+        description, options = _system_description(system), _pairs(option or [])
         result = runner.run(
-            client, chosen, target, _say, engine, seed, emulate, given, options, sources, witness
+            client, chosen, target, _say, engine, seed, emulate, description, options, sources, witness
         )
     except KeyboardInterrupt:
         _say(f"stopped; what there is can be measured with: trainshed bench collect {target}")
@@ -299,7 +299,7 @@ def _entry(name: str) -> Any:
     return entry_of(load_result(path), path) if path.is_dir() else runner.history(Client()).get(name)
 
 
-def _given(path: Path | None) -> dict[str, str]:
+def _system_description(path: Path | None) -> dict[str, str]:
     import json
 
     if path is None:

@@ -28,8 +28,8 @@ def doctor(
         print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            mark = "ok     " if check.good else "MISSING" if check.required else "missing"
-            print(f"{mark}  {check.name}: {check.found}")
+            label = "ok     " if check.good else "MISSING" if check.required else "missing"
+            print(f"{label}  {check.name}: {check.found}")
             if check.remedy:
                 print(f"         → {check.remedy}")
     if any(check.required and not check.good for check in checks):

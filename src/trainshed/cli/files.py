@@ -170,8 +170,8 @@ def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
         task = bar.add_task("listing")
 
         def show(state: Progress) -> None:
-            words = f"{state.files}/{state.files_total}{'+' if state.listing else ''} files"
-            bar.update(task, description=words, completed=state.bytes, total=state.bytes_total or None)
+            description = f"{state.files}/{state.files_total}{'+' if state.listing else ''} files"
+            bar.update(task, description=description, completed=state.bytes, total=state.bytes_total or None)
 
         yield show
 

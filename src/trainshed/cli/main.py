@@ -101,21 +101,21 @@ def _dispatch(argv: list[str]) -> int:
     if attribute != "app":
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command()(target)
-    words, passed_on = argv[1:], None
-    if name in _PASS_ON and "--" in words:
-        end = words.index("--")
-        words, passed_on = words[:end], words[end + 1 :]
+    arguments, passed_on = argv[1:], None
+    if name in _PASS_ON and "--" in arguments:
+        end = arguments.index("--")
+        arguments, passed_on = arguments[:end], arguments[end + 1 :]
     try:
-        code = app(words, prog_name=f"trainshed {name}", standalone_mode=False, obj=passed_on)
+        code = app(arguments, prog_name=f"trainshed {name}", standalone_mode=False, obj=passed_on)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except TyperException as error:
-        from trainshed.cli.usage import asked_for_help, in_our_words
+        from trainshed.cli.usage import requested_help, to_usage_error
 
-        if text := asked_for_help(error):
+        if text := requested_help(error):
             print(text)
             return 0
-        raise in_our_words(error, f"trainshed {name}") from error
+        raise to_usage_error(error, f"trainshed {name}") from error
     return code if isinstance(code, int) else 0
 
 

@@ -201,12 +201,12 @@ def _write(file: Path, text: str) -> None:
 def _read_assignments(file: Path) -> list[tuple[str, int, int]]:
     found = []
     for number, line in enumerate(_read(file).splitlines(), 1):
-        words = line.split("#", 1)[0].split()
-        if not words:
+        parts = line.split("#", 1)[0].split()
+        if not parts:
             continue
-        if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
             raise UsageError(f"line {number} of {file} is {line.strip()!r}", "write SERVER DEVICE_ID RANK_ID")
-        found.append((words[0], int(words[1]), int(words[2])))
+        found.append((parts[0], int(parts[1]), int(parts[2])))
     return found
 
 

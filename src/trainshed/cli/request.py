@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class Changes:
     """What the command line lays over a job."""
 
-    words: list[str] | None
+    arguments: list[str] | None
     """What follows `--`; None without it."""
     shape: str | None
     parameters: list[str] | None
@@ -53,8 +53,8 @@ class Changes:
         fields: dict[str, Any] = {
             k: yamlfile.parse(v, f"--set {k}") for k, v in _pairs("--set", self.settings).items()
         }
-        if self.words is not None:
-            fields["args"] = self.words
+        if self.arguments is not None:
+            fields["args"] = self.arguments
         if self.parameters:
             fields["parameters"] = _pairs("--param", self.parameters)
         if self.variables:

@@ -13,12 +13,12 @@ from trainshed.errors import TrainshedError, UsageError
 from trainshed.spec.near import did_you_mean
 
 
-def asked_for_help(error: TyperException) -> str:
+def requested_help(error: TyperException) -> str:
     """The help text, if the mistake was to name no command of a group; empty for every other mistake."""
     return error.format_message() if isinstance(error, parser.NoArgsIsHelpError) else ""
 
 
-def in_our_words(error: TyperException, command: str) -> TrainshedError:
+def to_usage_error(error: TyperException, command: str) -> TrainshedError:
     """What was wrong with a command line; `command` is what was called, such as `trainshed run`."""
     context: Any = getattr(error, "ctx", None)
     path = str(context.command_path) if context else command

@@ -82,7 +82,7 @@ class Maker:
                     code="wrong-hash",
                 )
             raise TrainshedError(
-                f"environment '{self.name}' could not be made: {step} failed: {_last_words(tail)}",
+                f"environment '{self.name}' could not be made: {step} failed: {_last_lines(tail)}",
                 f"the whole output is in {self.log}",
                 code="environment",
             )
@@ -150,7 +150,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _last_words(text: str) -> str:
+def _last_lines(text: str) -> str:
     if conflict := _CONFLICT.search(text):
         return "; ".join(line.strip() for line in conflict[1].splitlines())
     lines = [line.strip() for line in text.splitlines() if line.strip()]

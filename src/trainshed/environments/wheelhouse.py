@@ -68,8 +68,8 @@ def base_bundle(recipe: Recipe) -> Bundle:
 
 def full_bundle(recipe: Recipe) -> Bundle:
     """What the profile `full` adds to the recipe: packages that it has already stay as they are."""
-    there = lockfile.entries(recipe.lock)
-    found = {k: v for k, v in lockfile.entries(lockfile.FULL_LOCK).items() if k not in there}
+    locked = lockfile.entries(recipe.lock)
+    found = {k: v for k, v in lockfile.entries(lockfile.FULL_LOCK).items() if k not in locked}
     return Bundle(f"{recipe.name}-full", tuple(found), _text(found))
 
 

@@ -53,9 +53,9 @@ class _Planner:
         self.layout: Layout = self.contract.layout(view)
         self.ssh = self._has_ssh()
         home = () if self.layout.image_home and view.job.image else (self.layout.home,)
-        own = (*home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
+        private = (*home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
         more = (ssh.HOSTFILE.rpartition("/")[0],) if self.ssh else ()
-        self.private = tuple(sorted({path.rstrip("/") for path in (*own, *more)}))
+        self.private = tuple(sorted({path.rstrip("/") for path in (*private, *more)}))
 
     def whole(self) -> Plan:
         view, job, topology = self.view, self.view.job, self.view.topology
@@ -189,8 +189,8 @@ class _Planner:
 
     def _requirements(self) -> list[str]:
         """The job's own list comes first, and its contract's are not installed twice."""
-        own = [self.view.job.requirements] if self.view.job.requirements else []
-        return list(dict.fromkeys((*own, *self.contract.requirements(self.view))))
+        listed = [self.view.job.requirements] if self.view.job.requirements else []
+        return list(dict.fromkeys((*listed, *self.contract.requirements(self.view))))
 
     def _tools(self, node: Node) -> list[FilePlan]:
         """Programs that stand before the system's, and the host file that some of them read."""
@@ -205,12 +205,12 @@ class _Planner:
 
     def _node_env(self, node: Node, placed: dict[str, str]) -> dict[str, str]:
         view, site = self.view, self.view.site
-        places = [site.tools(node), site.python.rpartition("/")[0], site.search_path]
+        folders = [site.tools(node), site.python.rpartition("/")[0], site.search_path]
         env = {
             "HOME": site.path(node, self.layout.home),
             "TMPDIR": site.path(node, "/tmp"),  # noqa: S108 (a node's own)
             "HOSTNAME": node.name,
-            "PATH": ":".join(place for place in places if place),
+            "PATH": ":".join(folder for folder in folders if folder),
             "PYTHONPATH": ":".join(self._modules()),
             "TRAINSHED_NODE": str(node.index),
             "TRAINSHED_NODE_ADDRESS": node.address,
@@ -273,7 +273,9 @@ class _Planner:
         program = _interpreter(site, f"{code}/{job.entry}")
         argv = (*program, *job.args, *self.contract.arguments(view, node))
         helpers = [
-            ProcessPlan(item.name, item.argv, site.own(node, item.name), dict(item.env), helper=True)
+            ProcessPlan(
+                item.name, item.argv, site.private_folder(node, item.name), dict(item.env), helper=True
+            )
             for item in self.launcher.helpers(view, node)
         ]
         return helpers + [self._rank(node, local, argv) for local in range(len(node.devices))]

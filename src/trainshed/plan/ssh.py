@@ -16,7 +16,7 @@ from trainshed.ranktables.hosts import HostSlots, write_hostfile
 HOSTFILE = "/job/hostfile"
 CLIENTS = ("ssh", "scp", "sftp")
 
-_ALWAYS_OWN = ("TRAINSHED_METRICS_DIR",)
+_ALWAYS_PER_NODE = ("TRAINSHED_METRICS_DIR",)
 _NEEDED = ("HOME", "PATH", "TMPDIR")
 
 
@@ -57,9 +57,9 @@ def common_env(nodes: Sequence[NodePlan], secrets: Iterable[str]) -> dict[str, s
     """
     first = nodes[0].env
     differing = {name for node in nodes[1:] for name in node.env if node.env[name] != first.get(name)}
-    own = {*differing.difference(_NEEDED), *_ALWAYS_OWN, *secrets}
+    per_node = {*differing.difference(_NEEDED), *_ALWAYS_PER_NODE, *secrets}
     return {
-        "TRAINSHED_NODE_VARIABLES": ",".join(sorted(own)),
+        "TRAINSHED_NODE_VARIABLES": ",".join(sorted(per_node)),
         # A node's user may be root within its own node, which OpenMPI's mpirun refuses unless told twice.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -56,13 +56,13 @@ class Site:
         """Where a contract's absolute path is found on that node."""
         return path if self.isolated else f"{self.scratch}/node-{node.index}{path}"
 
-    def own(self, node: Node, name: str) -> str:
+    def private_folder(self, node: Node, name: str) -> str:
         """A folder of that name on the node which is Trainshed's, not the script's."""
         return self.path(node, f"/tmp/.trainshed/{name}")  # noqa: S108 (a node's own)
 
     def tools(self, node: Node) -> str:
         """The node's folder of programs that come before the system's of the same name."""
-        return self.own(node, "bin")
+        return self.private_folder(node, "bin")
 
 
 @dataclass(frozen=True)

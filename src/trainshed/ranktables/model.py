@@ -72,15 +72,15 @@ class RankTable:
         devices: set[tuple[str, int]] = set()
         for server in servers:
             for device in server.devices:
-                place = f"{server.server_id}/device {device.device_id}"
+                name = f"{server.server_id}/device {device.device_id}"
                 if device.rank in ranks:
                     raise RankTableError(
-                        f"rank {device.rank} is given to {ranks[device.rank]} and to {place}",
+                        f"rank {device.rank} is given to {ranks[device.rank]} and to {name}",
                         "every device needs a rank of its own",
                     )
-                ranks[device.rank] = place
+                ranks[device.rank] = name
                 if (server.server_id, device.device_id) in devices:
-                    raise RankTableError(f"{place} is listed twice", "list every device of a server once")
+                    raise RankTableError(f"{name} is listed twice", "list every device of a server once")
                 devices.add((server.server_id, device.device_id))
         highest = max(ranks)
         if min(ranks) != 0 or highest != len(ranks) - 1:

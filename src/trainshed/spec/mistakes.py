@@ -63,8 +63,8 @@ def _mistake(item: Any, root: type[BaseModel], above: str, noun: str) -> Mistake
 
 
 def _is_hidden(field: str, where: Sequence[Any]) -> bool:
-    words = ("secret", "password", "token", "key")
-    return "env" in where or not where or any(word in field.lower() for word in words)
+    sensitive = ("secret", "password", "token", "key")
+    return "env" in where or not where or any(part in field.lower() for part in sensitive)
 
 
 def _model_at(root: type[BaseModel], parts: Sequence[Any]) -> type[BaseModel] | None:
@@ -134,8 +134,8 @@ def _remedy(item: Any) -> str:
     if kind == "json_invalid":
         return f"is not JSON: {context['error']}"
     if kind in _BOUNDS:
-        words, key = _BOUNDS[kind]
-        return f"{words} {context[key]}"
+        bound, key = _BOUNDS[kind]
+        return f"{bound} {context[key]}"
     text = str(item["msg"])
     return text[:1].lower() + text[1:]
 

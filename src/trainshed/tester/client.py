@@ -97,16 +97,16 @@ class TesterClient:
 
     def _offer(self, folder: Path, manifest: bytes) -> dict[str, Any]:
         """Begin, send what is not there, commit; the answer has a receipt, or what is still missing."""
-        place = f"/uploads/{upload_of(manifest)}"
-        state = self._ask("PUT", place, manifest, {"X-Trainshed-Signature": sign(self._token, manifest)})
+        resource = f"/uploads/{upload_of(manifest)}"
+        state = self._ask("PUT", resource, manifest, {"X-Trainshed-Signature": sign(self._token, manifest)})
         if "receipt" in state:
             return state
         for item in read_manifest(manifest, 1 << 62):
-            self._file(folder / item.name, f"{place}/files/{quote(item.name)}", state["files"][item.name],
+            self._file(folder / item.name, f"{resource}/files/{quote(item.name)}", state["files"][item.name],
                        item.bytes, int(state.get("part_bytes", PART_BYTES)))  # fmt: skip
-        return self._ask("POST", f"{place}/commit", b"{}", {}, again=("incomplete",))
+        return self._ask("POST", f"{resource}/commit", b"{}", {}, again=("incomplete",))
 
-    def _file(self, path: Path, place: str, start: int, total: int, most: int) -> None:
+    def _file(self, path: Path, resource: str, start: int, total: int, most: int) -> None:
         best, stuck = start, 0
         with path.open("rb") as stream:
             while start < total:
@@ -118,7 +118,7 @@ class TesterClient:
                     "Content-Range": f"bytes {start}-{start + len(part) - 1}/{total}",
                     "X-Trainshed-SHA256": part_digest(part),
                 }
-                answer = self._ask("PATCH", place, part, headers, again=("offset", "part-damaged"))
+                answer = self._ask("PATCH", resource, part, headers, again=("offset", "part-damaged"))
                 start = int(answer.get("offset", start))
                 best, stuck = max(best, start), 0 if start > best else stuck + 1
                 if stuck > _ROUNDS:
@@ -127,13 +127,13 @@ class TesterClient:
     def _ask(
         self,
         method: str,
-        place: str,
+        resource: str,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         again: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """The Tester's answer about the test; refusals named in `again` are answers too."""
-        path = f"/api/v1/tests/{quote(self._test, safe='')}{place}"
+        path = f"/api/v1/tests/{quote(self._test, safe='')}{resource}"
         return self._request(method, path, body, headers, again)
 
     def _request(
@@ -156,8 +156,8 @@ class TesterClient:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            words = str(error) or type(error).__name__
-            raise UnreachableError(f"{self._url} does not answer: {words}", "the result is kept") from error
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(f"{self._url} does not answer: {reason}", "the result is kept") from error
         except ValueError as error:
             # Its text may hold the token.
             self._connection.close()
@@ -165,14 +165,14 @@ class TesterClient:
         answer = self._object(text)
         if response.status == 200 or answer.get("error") in again:
             return answer
-        words = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
+        reason = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
         if (
             response.status >= 500
             or response.status in (408, 429)
             or answer.get("error") in ("cut-short", "offset")
         ):
-            raise UnreachableError(words, "the result is kept")
-        raise RefusedByTester(words, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+            raise UnreachableError(reason, "the result is kept")
+        raise RefusedByTester(reason, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
 
     def _object(self, text: bytes) -> dict[str, Any]:
         try:

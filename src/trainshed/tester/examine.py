@@ -47,7 +47,7 @@ def examine(folder: Path, rules: str, workload: str = "") -> dict[str, Any]:
         found = [(r.code, r.message) for r in checked.findings[:_FINDINGS]]
         found += _system(folder)
         summary = _summary(folder, checked) if checked.result else {}
-        evidence = [mark for run in checked.facts for mark in run.identities]
+        evidence = [identity for run in checked.facts for identity in run.identities]
         turns = [_turns(run.turns) for run in checked.facts]
         chains = list(_chains(checked.facts))
     except Exception as error:  # the input is hostile: whatever it provokes is a finding, not a crash
@@ -97,14 +97,14 @@ def _expected(rules: str, workload: str) -> Expected:
     from trainshed.bench.judge.rules import Rules
     from trainshed.bench.run.workload import Workload, organiser_rules
 
-    def asked(brought: Rules) -> Rules:
+    def required(brought: Rules) -> Rules:
         if rules:
             return Rules.model_validate_json(rules)
         if workload:
             return organiser_rules(Workload.model_validate_json(workload), brought)
         raise UsageError("the test names neither rules nor a workload", "register it again with one of them")
 
-    return asked
+    return required
 
 
 def _chains(facts: Sequence[RunFacts]) -> Iterator[dict[str, Any]]:

@@ -111,10 +111,10 @@ def checked_test(test: Test) -> Test:
         raise UsageError("model is empty", "name the model, such as resnet50_v1.5")
     if not 1 <= test.max_results <= 1000:
         raise UsageError(f"max_results {test.max_results} is not between 1 and 1000", "change it")
-    return Test(**(asdict(test) | {"division": division_word(test.division)}))
+    return Test(**(asdict(test) | {"division": normal_division(test.division)}))
 
 
-def division_word(text: str) -> str:
+def normal_division(text: str) -> str:
     """closed or open, whatever the spelling (ais-bench writes `close`)."""
     return _DIVISIONS.get(text.lower(), text)
 

@@ -68,14 +68,14 @@ def _ranking_page(ledger: Ledger) -> Page:
 
 def _ranking(ranking: Ranking) -> str:
     higher = ranking.metric == "throughput"
-    words = f"Throughput, {ranking.unit}" if higher else f"Time to target, {ranking.unit}"
+    score = f"Throughput, {ranking.unit}" if higher else f"Time to target, {ranking.unit}"
     heads = [
         "#Place",
         "Test",
         "Participant",
         "System",
         "Nodes × devices",
-        f"#{words}",
+        f"#{score}",
         "#Per device",
         "#Spread",
         "#Quality",
@@ -103,14 +103,14 @@ def _tests_page(ledger: Ledger, view: ListView) -> Page:
     results = ledger.results()
     rows: list[list[Cell]] = []
     for test in ledger.tests():
-        own = [item for item in results if item.test == test.id]
-        valid = sum(item.state == "valid" for item in own)
-        words = (test.participant, test.model, test.mode, test.division, test.scenario, test.object)
+        of_test = [item for item in results if item.test == test.id]
+        valid = sum(item.state == "valid" for item in of_test)
+        texts = (test.participant, test.model, test.mode, test.division, test.scenario, test.object)
         rows.append(
             [
                 Cell(_link(f"/tests/{test.id}", test.id)),
-                *(Cell(escape(word)) for word in words),
-                Cell(f"{valid} valid of {len(own)}", valid),
+                *(Cell(escape(text)) for text in texts),
+                Cell(f"{valid} valid of {len(of_test)}", valid),
                 Cell("closed" if test.closed else "open"),
             ]
         )
@@ -133,7 +133,7 @@ def _test_page(ledger: Ledger, name: str, view: ListView) -> Page:
     test = next((item for item in ledger.tests() if item.id == name), None)
     if test is None:
         return _missing()
-    facts = [(word.capitalize(), escape(str(getattr(test, word)))) for word in
+    facts = [(field.capitalize(), escape(str(getattr(test, field)))) for field in
              ("participant", "model", "mode", "division", "scenario", "object")]  # fmt: skip
     facts += [
         ("Rules", escape(_rules(test))),
@@ -270,10 +270,10 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _whole(title: str, body: str, current: str, status: int = 200) -> Page:
-    places = (("/", "ranking", "Ranking"), ("/tests", "tests", "Tests"), ("/results", "results", "Results"))
+    pages = (("/", "ranking", "Ranking"), ("/tests", "tests", "Tests"), ("/results", "results", "Results"))
     links = "".join(
-        f'<a href="{url}"{" aria-current=page" if name == current else ""}>{word}</a>'
-        for url, name, word in places
+        f'<a href="{url}"{" aria-current=page" if name == current else ""}>{text}</a>'
+        for url, name, text in pages
     )
     return Page(
         status,
@@ -305,8 +305,8 @@ def _score(stored: Stored) -> str:
     value = stored.summary.get("score")
     if value is None:
         return "" if stored.state == "received" else "not measured"
-    words = f"{_number(value)} {escape(str(stored.summary.get('unit', '')))}"
-    return f"{words} <small>stated, not accepted</small>" if stored.state == "failed" else words
+    text = f"{_number(value)} {escape(str(stored.summary.get('unit', '')))}"
+    return f"{text} <small>stated, not accepted</small>" if stored.state == "failed" else text
 
 
 def _shape(stored: Stored) -> str:
@@ -317,9 +317,9 @@ def _shape(stored: Stored) -> str:
 
 
 def _system(stored: Stored) -> str:
-    words = [str(stored.summary.get(key, "")) for key in ("system", "accelerator")]
-    words += ["emulated, not ranked"] if stored.summary.get("emulated") else []
-    return ", ".join(word for word in words if word and word not in ("unknown", "N/A"))
+    texts = [str(stored.summary.get(key, "")) for key in ("system", "accelerator")]
+    texts += ["emulated, not ranked"] if stored.summary.get("emulated") else []
+    return ", ".join(text for text in texts if text and text not in ("unknown", "N/A"))
 
 
 def _number(value: Any, digits: int = 6) -> str:

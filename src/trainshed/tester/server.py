@@ -198,14 +198,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _witness(self, test: str, nonce: str | None) -> None:
         """Give out a nonce, or note a head of the run that has it."""
-        book, asked = self.server.tester.book, self._object(self._body(HEAD_BYTES))
-        if asked.get("chain") != CHAIN_VERSION:
-            text = f"the Tester notes chains of format {CHAIN_VERSION}, this one is of {asked.get('chain')!s:.20}"
+        book, request = self.server.tester.book, self._object(self._body(HEAD_BYTES))
+        if request.get("chain") != CHAIN_VERSION:
+            text = f"the Tester notes chains of format {CHAIN_VERSION}, this one is of {request.get('chain')!s:.20}"
             raise Refusal(400, "chain-format", f"{text}: participant and Tester need the same release")
         if nonce is None:
             self._json(200, {"nonce": book.issue(test)})
             return
-        seq, digest, closed = (asked.get(name) for name in ("seq", "digest", "closed"))
+        seq, digest, closed = (request.get(name) for name in ("seq", "digest", "closed"))
         if type(seq) is not int or not 0 <= seq < MOST_RECORDS or not is_upload(str(digest)):
             raise Refusal(400, "head", "a head is {chain, seq, digest, closed}")
         self._json(200, {"received": book.take(test, nonce, seq, str(digest), closed is True)})
@@ -307,7 +307,7 @@ class HttpServer(ThreadingHTTPServer):
     ) -> None:
         self.tester, self.tell = tester, tell
         self.visitors: dict[int, Visitor] = {}
-        self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(_CONNECTIONS)
         self._tls = None
         if tls:
             self._tls = _tls(*tls)
@@ -326,9 +326,9 @@ class HttpServer(ThreadingHTTPServer):
         return connection, peer
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self._make_room()
-            if not self._places.acquire(timeout=1.0):
+            if not self._slots.acquire(timeout=1.0):
                 self.shutdown_request(request)
                 return
         now = time.monotonic()
@@ -346,7 +346,7 @@ class HttpServer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self.visitors.pop(id(request), None)
-            self._places.release()
+            self._slots.release()
 
     def service_actions(self) -> None:
         """Called twice a second: end requests that have taken too long."""
@@ -362,8 +362,8 @@ class HttpServer(ThreadingHTTPServer):
 
     def tell_error(self, peer: str, error: BaseException) -> None:
         """Log where an error arose, without its text: that may hold what a participant sent."""
-        places = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        text = f"{peer} error: {type(error).__name__}\n{places}"
+        frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        text = f"{peer} error: {type(error).__name__}\n{frames}"
         self.tell(text) if self.tell else print(text, file=sys.stderr, flush=True)
 
 

@@ -28,7 +28,7 @@ from trainshed.tester.examine import DECLARED
 from trainshed.tester.headbook import HeadBook
 from trainshed.tester.inbox import report_path
 from trainshed.tester.ledger import Ledger
-from trainshed.tester.model import Stored, Test, division_word
+from trainshed.tester.model import Stored, Test, normal_division
 
 CHECK_SECONDS = 600.0
 """By the clock on the wall; of processor time a check has less, see bench.judge.limits."""
@@ -187,9 +187,9 @@ def _against_declared(test: Test, declared: dict[str, str]) -> list[dict[str, st
     """What submission.json says of the test and is not so; what it does not say is not held against it."""
     found = []
     for name in DECLARED:
-        asked, stated = getattr(test, "id" if name == "testid" else name), declared[name]
-        if stated and not same_word(name, asked, stated):
-            text = f"the test's {name} is {asked}, submission.json declares {stated}"
+        expected, stated = getattr(test, "id" if name == "testid" else name), declared[name]
+        if stated and not same_value(name, expected, stated):
+            text = f"the test's {name} is {expected}, submission.json declares {stated}"
             found.append(_differs("test" if name == "testid" else name, text))
     return found
 
@@ -198,18 +198,18 @@ def _differs(what: str, message: str) -> dict[str, str]:
     return {"code": f"{what}-differs", "message": message}
 
 
-def same_word(name: str, asked: str, stated: str) -> bool:
+def same_value(name: str, expected: str, stated: str) -> bool:
     """Whether a word of submission.json means what the test has under this name."""
     if name == "model":
-        return same_model(asked, stated)
+        return same_model(expected, stated)
     if name == "division":
-        return division_word(asked) == division_word(stated)
-    return asked == stated if name == "testid" else asked.lower() == stated.lower()
+        return normal_division(expected) == normal_division(stated)
+    return expected == stated if name == "testid" else expected.lower() == stated.lower()
 
 
-def same_model(asked: str, stated: str) -> bool:
+def same_model(expected: str, stated: str) -> bool:
     """Whether two names mean one model: `resnet50_v1.5`, `resnet50`, `ResNet-50 v1.5`."""
-    left, right = (_bare(text) for text in (asked, str(stated)))
+    left, right = (_bare(text) for text in (expected, str(stated)))
     return bool(left) and left == right
 
 

@@ -107,13 +107,13 @@ def _check_folder(folder: Path, expected: Expected | None, checked: Checked) -> 
     _check_system(folder, rules, checked)
     if expected is not None:
         try:
-            asked = expected(rules)
+            required = expected(rules)
         except TrainshedError as error:
             checked.add("rules-differ", error.message)
             return
-        _check_rules(rules, asked, checked)
+        _check_rules(rules, required, checked)
         # The organiser's rules count, whatever a result brings: also its patterns are not searched with.
-        rules = asked
+        rules = required
     measured = measure_folder(folder, rules)
     again, checked.facts = measured.result, measured.facts
     for reason in again.reasons:
@@ -146,8 +146,8 @@ def _check_schema(folder: Path, checked: Checked) -> None:
     if not path.is_file():
         return
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON")
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
 
     try:
         json.loads(path.read_text("utf-8"), parse_constant=refuse)

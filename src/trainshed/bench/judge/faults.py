@@ -74,7 +74,7 @@ def ingested_faults(other: Ingested, rules: Rules) -> list[Reason]:
     """Ranks and servers that are missing, and those that the run does not have."""
     found = []
     for rank in sorted(set(speakers(rules)) - set(other.throughputs)):
-        text = f"rank {rank} of {rules.ranks} has no throughput in {other.place}"
+        text = f"rank {rank} of {rules.ranks} has no throughput in {other.origin}"
         found.append(Reason(code="rank-missing", message=text))
     strange = {f"rank {rank}" for rank in other.throughputs if rank >= rules.ranks}
     strange |= {f"server {n}" for n in {*other.servers, *other.accuracies} if n >= rules.nodes}
@@ -180,8 +180,8 @@ def not_finite_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
             for mark in session.marks:
                 value = mark.fields.get("value")
                 if mark.event in {"quality", "loss"} and not is_finite(value):
-                    word = mark.fields.get("not_finite", "no number")
-                    text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {word}"
+                    shown = mark.fields.get("not_finite", "no number")
+                    text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {shown}"
                     found.append(Reason(code="not-finite", message=text))
                     break
     return found

@@ -258,7 +258,7 @@ def _processes(nodes: list[dict[str, Any]]) -> Iterator[PlannedProcess]:
     for node in nodes:
         for process in node.get("processes", ()):
             if not process.get("helper"):
-                rank, argv = process.get("rank"), tuple(str(word) for word in process["argv"])
+                rank, argv = process.get("rank"), tuple(str(argument) for argument in process["argv"])
                 yield PlannedProcess(
                     str(process["name"]), int(node["index"]), None if rank is None else int(rank), argv
                 )

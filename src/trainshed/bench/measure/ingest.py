@@ -44,7 +44,7 @@ class Ingested:
     quality: float | None = None
     quality_source: str = ""
     throughput_source: str = ""
-    place: str = ""
+    origin: str = ""
     rank_size: int | None = None
     settings: dict[str, object] = field(default_factory=dict)
     defects: list[Defect] = field(default_factory=list)
@@ -219,7 +219,7 @@ def _log_value(name: str, text: str, rank: int, path: Path, found: Ingested) -> 
         # The last line of a log counts: scripts print a running figure.
         if found.throughput_source in ("", PATTERN):
             found.throughputs[rank] = value
-            found.throughput_source, found.place = PATTERN, "its log"
+            found.throughput_source, found.origin = PATTERN, "its log"
     elif name == "quality":
         _log_quality(found, value, PATTERN)
 
@@ -244,7 +244,7 @@ def _add(found: Ingested, rank: int, value: float | None, source: str, path: Pat
     if earlier != value:
         text = f"rank {rank} left its throughput twice, {earlier:g} and, in {path.name}, {value:g}"
         found.defects.append(Defect("rank-twice", path.name, text))
-    found.throughput_source, found.place = source, path.parent.name or str(path.parent)
+    found.throughput_source, found.origin = source, path.parent.name or str(path.parent)
 
 
 def _set_quality(found: Ingested, value: float | None, source: str) -> None:

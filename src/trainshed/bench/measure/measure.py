@@ -351,11 +351,11 @@ def _seed(metered: dict[int, RankEvidence], evidence: RunEvidence, rules: Rules)
             return int(mark.fields["value"])
     if marks:
         return None
-    given = parameters(evidence.job).get(rules.seed_parameter) if rules.seed_parameter else None
+    value = parameters(evidence.job).get(rules.seed_parameter) if rules.seed_parameter else None
     started = [p.argv for p in evidence.plan.processes if p.rank is not None] if evidence.plan else []
-    word = f"--{rules.seed_parameter}={given}"
-    is_number = isinstance(given, int) and not isinstance(given, bool)
-    return given if is_number and started and all(word in argv for argv in started) else None
+    argument = f"--{rules.seed_parameter}={value}"
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and started and all(argument in argv for argv in started) else None
 
 
 def _settings(sessions: list[MeterSession], other: Ingested) -> dict[str, object]:

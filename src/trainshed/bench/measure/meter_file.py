@@ -62,8 +62,8 @@ class MeterSession:
 
     def wall_of(self, mono: float) -> float:
         """The wall time of a monotonic time, by the line next to it that carries both clocks."""
-        place = min(bisect_left(self.mono, mono), len(self.mono) - 1)
-        return self.wall[place] + (mono - self.mono[place])
+        index = min(bisect_left(self.mono, mono), len(self.mono) - 1)
+        return self.wall[index] + (mono - self.mono[index])
 
     @property
     def clock_offset(self) -> float:

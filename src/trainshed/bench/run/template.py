@@ -123,9 +123,9 @@ def make(folder: Path, framework: str) -> list[Path]:
         "make_data.py": MAKER,
         "train.py": TRAIN,
     }
-    there = [f for f in files if (folder / f).exists()]
-    if there:
-        raise UsageError(f"{folder / there[0]} exists", "choose another folder")
+    existing = [f for f in files if (folder / f).exists()]
+    if existing:
+        raise UsageError(f"{folder / existing[0]} exists", "choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text, "utf-8")

@@ -117,8 +117,8 @@ class Forwarder:
     def _note(self, error: Exception) -> None:
         if not self._is_away:
             self._is_away = True
-            words = error.message if isinstance(error, TrainshedError) else str(error)
-            self._say(f"heads of the chain wait: {words}")
+            reason = error.message if isinstance(error, TrainshedError) else str(error)
+            self._say(f"heads of the chain wait: {reason}")
 
 
 def _closes(line: bytes) -> bool:

@@ -268,7 +268,7 @@ def job_of(bench: Bench, seed: int) -> JobSpec:
         "launcher": code.launcher,
         "code": str(Path(bench.folder, code.code).resolve()),
         "entry": code.entry,
-        "args": [str(word) for word in code.args],
+        "args": [str(argument) for argument in code.args],
         "parameters": parameters_of(bench, seed),
         "inputs": inputs,
         "outputs": [_channel("out", code.passed.out)],

@@ -42,7 +42,7 @@ def start(name: str, label: str, mounts: Sequence[tuple[str, str]]) -> list[str]
     if name.endswith("podman"):
         command += ["--runtime=runc"] if shutil.which("runc") else []
         command += [_limit("nofile", resource.RLIMIT_NOFILE), _limit("nproc", resource.RLIMIT_NPROC)]
-    return [*command, *(word for source, target in mounts for word in ("-v", f"{source}:{target}"))]
+    return [*command, *(argument for source, target in mounts for argument in ("-v", f"{source}:{target}"))]
 
 
 def remove(label: str) -> None:

@@ -202,10 +202,10 @@ class ClusterDriver(ABC):
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
-        place: dict[str, str] = {}
+        location: dict[str, str] = {}
         if self.sync:
             self.sync.push()
-            place = {"url": self.sync.url, **self.access}
+            location = {"url": self.sync.url, **self.access}
         order = Order(
             attempt=self._attempt,
             isolation=isolation,
@@ -213,7 +213,7 @@ class ClusterDriver(ABC):
             visible=tuple(nodes.visible(job, self.run.home)),
             writable=tuple(nodes.writable(job, self.run, terms.cache)),
             hosts=planned.hosts_file,
-            place=place,
+            place=location,
         )
         return planned, order
 
@@ -232,7 +232,7 @@ class ClusterDriver(ABC):
         return "plain"
 
     def _handover(self, planned: Plan, order: Order) -> Handover:
-        given = Handover(
+        handover = Handover(
             secret=random.token_hex(32),
             attempt=self._attempt,
             secrets=self.values,
@@ -240,20 +240,20 @@ class ClusterDriver(ABC):
             register_limit=ANSWER,
             beats=True,
         )
-        own = hosted(self.run, "{node}") if self.sync else self.run
+        node_run = hosted(self.run, "{node}") if self.sync else self.run
         shared = [path for path in order.writable if path != str(self.run.path)]
         if order.isolation == "sandbox":
-            return replace(given, hidden=(str(self.run.path), str(own.path), given.cache))
+            return replace(handover, hidden=(str(self.run.path), str(node_run.path), handover.cache))
         if order.isolation != "container":
-            return given
+            return handover
         node = f"{order.scratch}/node-{{node}}"
         mounts = [(f"{node}/{folder}", seen) for seen, folder in planned.nodes[0].private]
-        reports = f"{own.path}/node-{{node}}/{REPORTS}"
+        reports = f"{node_run.path}/node-{{node}}/{REPORTS}"
         mounts += [(path, path) for path in (reports, *shared)]
         mounts += [(containers.PACKAGE, f"{containers.PACKAGE}:ro"), (f"{node}/hosts", "/etc/hosts:ro")]
         label = containers.label_of(self.run.id, "{node}")
         entrance = enter.prefix(sys.executable, self.terms.container, label, mounts)
-        return replace(given, prefix=entrance, root=node)
+        return replace(handover, prefix=entrance, root=node)
 
     def _watch(self, step: ClusterStep, grace: float) -> int:
         """Until all agents have ended; a stop is passed on once, and has an end."""

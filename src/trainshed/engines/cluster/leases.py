@@ -101,8 +101,8 @@ def holders(name: str) -> dict[int, str]:
     found: dict[int, str] = {}
     prefix = f"@{_NAME}-{name}-"
     for line in Path("/proc/net/unix").read_text(errors="replace").splitlines():
-        _, mark, rest = line.partition(prefix)
-        if mark:
+        _, found_prefix, rest = line.partition(prefix)
+        if found_prefix:
             number, _, holder = rest.partition("=")
             if number.isascii() and number.isdigit():
                 found[int(number)] = holder or found.get(int(number), "")
@@ -114,7 +114,8 @@ def layout(block: int, devices: Sequence[Sequence[Device]]) -> tuple[Host, ...]:
     each = ports_needed(max(len(d) for d in devices))
     first = _FIRST_PORT + block * _BLOCK + 1
     return tuple(
-        Host(f"worker-{i}", _address(block, i), tuple(own), first + i * each) for i, own in enumerate(devices)
+        Host(f"worker-{i}", _address(block, i), tuple(some), first + i * each)
+        for i, some in enumerate(devices)
     )
 
 

@@ -78,8 +78,8 @@ def _is_shown(path: str, home: Path) -> bool:
     where = Path(path)
     apart = not any(kept.is_relative_to(where) for kept in (home, Path.home()))
     apart = apart and not where.is_relative_to(home)
-    own = where.parts[1:2] and where.parts[1] not in _NEVER
-    return bool(apart and own and len(path) < _LONGEST and where.exists())
+    allowed = where.parts[1:2] and where.parts[1] not in _NEVER
+    return bool(apart and allowed and len(path) < _LONGEST and where.exists())
 
 
 def _installation(entry: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from trainshed.errors import TrainshedError
 
 VERSION = 1
-_MARK = "trainshed-node "
+_PREFIX = "trainshed-node "
 _Message = TypeVar("_Message")
 
 
@@ -40,18 +40,18 @@ class Facts:
     version: int = VERSION
 
     def to_line(self) -> str:
-        return _MARK + json.dumps(asdict(self)) + "\n"
+        return _PREFIX + json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> Facts | None:
         """None when the line is somebody else's (a module system's greeting, for one)."""
-        if not line.startswith(_MARK):
+        if not line.startswith(_PREFIX):
             return None
 
         def make(data: Mapping[str, Any]) -> Facts:
             return cls(**{**data, "devices": tuple((i, a) for i, a in data["devices"])})
 
-        return _read(line.removeprefix(_MARK), "a node's facts", make)
+        return _read(line.removeprefix(_PREFIX), "a node's facts", make)
 
 
 @dataclass(frozen=True, slots=True)

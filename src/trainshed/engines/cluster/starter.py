@@ -137,11 +137,11 @@ def _facts(index: int, name: str, cpus: int, question: Question) -> tuple[Facts,
     kind = DeviceKind(question.kind)
     found = _devices(index, question, kind)
     address = _address(index, question)
-    own = None if ipaddress.ip_address(address).is_loopback else address
+    fixed = None if ipaddress.ip_address(address).is_loopback else address
     # Nodes that share one machine get loopback addresses of their own, as virtual nodes do.
     # Ports that no earlier attempt had, so that nobody left of it finds this one: from any place on.
     lease = leases.Lease()
-    (host,) = leases.take_ports([found], lease, own, secrets.randbelow(1 << 16))
+    (host,) = leases.take_ports([found], lease, fixed, secrets.randbelow(1 << 16))
     devices = tuple((device.index, device.address) for device in found)
     return Facts(index, name, host.address, host.first_port, devices, cpus, sandbox.why_not()), lease
 

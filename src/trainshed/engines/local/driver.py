@@ -138,7 +138,7 @@ class Driver:
     def _start_agent(self, node: NodePlan, scratch: Path, hosts: Path) -> None:
         argv = [sys.executable, "-m", "trainshed.agent.main"]
         argv += ["--run", str(self.run.path), "--node", str(node.index)]
-        given = Handover(
+        handover = Handover(
             secret=self.task.secret,
             attempt=self._attempt,
             secrets=self.task.secrets,
@@ -146,9 +146,9 @@ class Driver:
             beats=True,
         )
         if self.task.isolation == "container":
-            given = replace(given, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
+            handover = replace(handover, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
         elif self.task.isolation == "sandbox":
-            given = replace(given, hidden=(str(self.run.path), self.task.cache))
+            handover = replace(handover, hidden=(str(self.run.path), self.task.cache))
         # Held for the agent from before its start, so that it is never taken for dead.
         alive = files.hold(self.run.node(node.index) / "alive.lock")
         if alive is None:
@@ -179,7 +179,7 @@ class Driver:
             os.close(alive)
         agent = _Agent(node, process, mine, info, os.pidfd_open(process.pid))
         self._agents.append(agent)
-        self._send(agent, given.to_line())
+        self._send(agent, handover.to_line())
         mine.setblocking(False)
 
     def _watch(self) -> None:
@@ -191,7 +191,7 @@ class Driver:
             selector.register(agent.line, selectors.EVENT_READ, agent)
         if self.task.attached:
             selector.register(sys.stdin, selectors.EVENT_READ, None)
-        began, deadline, told = time.monotonic(), None, False
+        began, deadline, stop_sent = time.monotonic(), None, False
         while living:
             wrong = False
             for key, _ in selector.select(_TICK):
@@ -200,7 +200,7 @@ class Driver:
                     selector.unregister(key.fileobj)
                     self._stop = self._stop or Failure(Cause.STOP, "the command that ran it is gone")
                 elif key.fileobj is agent.line:
-                    if not _hear(agent):
+                    if not _read_beat(agent):
                         selector.unregister(agent.line)
                 elif agent in living:
                     living.remove(agent)
@@ -212,8 +212,8 @@ class Driver:
                     if agent.node.index == 0 or nodes.recorded_outcome(self.run, self._attempt):
                         # Whoever is left was given up by the coordinator, or has nobody to wait for.
                         deadline = _earlier(deadline, self.plan.grace + _AFTER_END)
-            if not told and (stop := self._stop_requested() or self._overtime(began)):
-                told = wrong = True
+            if not stop_sent and (stop := self._stop_requested() or self._overtime(began)):
+                stop_sent = wrong = True
                 self._tell(stop)
             if wrong:
                 deadline = _earlier(deadline, self.plan.grace + _CLOSING)
@@ -320,7 +320,7 @@ def _earlier(deadline: float | None, seconds: float) -> float:
     return wanted if deadline is None else min(deadline, wanted)
 
 
-def _hear(agent: _Agent) -> bool:
+def _read_beat(agent: _Agent) -> bool:
     """Note a sign of life; False once there will be no more."""
     try:
         data = agent.line.recv(4096)

@@ -193,13 +193,13 @@ class LocalEngine(Engine):
         total = wanted.nodes * wanted.devices
         if total > pool.size:
             what = f"resources: {wanted.shape} asks for {total} {wanted.kind.value} devices"
-            there = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
+            available = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
             hint = "ask for fewer, or use a cluster engine"
             if wanted.kind is DeviceKind.ASCEND and not pool.size:
                 hint = (
                     "run it on a machine with NPUs, or add --emulate to run it on the CPU, marked as emulated"
                 )
-            raise RefusedError(f"{what}, and {there}", hint)
+            raise RefusedError(f"{what}, and {available}", hint)
         chosen = leases.take_devices(pool, wanted.nodes, wanted.devices, holder, lease)
         if wanted.kind is DeviceKind.CPU:
             # Slots are only counted: a rank's CPU has no number of its own.
@@ -264,7 +264,7 @@ class LocalEngine(Engine):
 def _above(run: RunDirectory) -> list[int]:
     """The numbers of the driver and of its guard, as soon as they have written them."""
     with contextlib.suppress(ValueError, OSError):
-        return [int(word) for word in files.read_regular(run.alive_path, 1 << 10).split()]
+        return [int(text) for text in files.read_regular(run.alive_path, 1 << 10).split()]
     return []
 
 

@@ -68,7 +68,7 @@ class SlurmEngine(Engine):
     at_once = 4
 
     def __init__(self) -> None:
-        self._asked: dict[str | None, tuple[float, list[QueueEntry]]] = {}
+        self._queried: dict[str | None, tuple[float, list[QueueEntry]]] = {}
 
     def count(self, request: Request) -> int:
         return self._settings(request).array or request.count
@@ -157,7 +157,7 @@ class SlurmEngine(Engine):
         began, slurm = time.monotonic(), Slurm(conf)
         entries = _by_run(self._entries(conf))
         # One submitted just now may be younger than an answer that was kept.
-        if self._asked[conf][0] < began and any(run.id not in entries for run in runs):
+        if self._queried[conf][0] < began and any(run.id not in entries for run in runs):
             entries = _by_run(self._entries(conf, fresh=True))
         jobs: dict[str, str] = {}
         for run in runs:
@@ -182,7 +182,7 @@ class SlurmEngine(Engine):
         gently = not kill and not entry.state.is_waiting
         if not (gently and slurm.cancel(entry.job, "--signal=TERM", "--batch")):
             slurm.cancel(entry.job)
-        self._asked.pop(conf, None)
+        self._queried.pop(conf, None)
 
     def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
         chosen = SlurmSettings.model_validate(settings) if settings is not None else settings_of({}, context)
@@ -223,10 +223,10 @@ class SlurmEngine(Engine):
         return "afterok:" + ":".join(jobs)
 
     def _entries(self, conf: str | None, fresh: bool = False) -> list[QueueEntry]:
-        asked, entries = self._asked.get(conf, (float("-inf"), []))
-        if fresh or time.monotonic() - asked > _FRESH:
+        queried, entries = self._queried.get(conf, (float("-inf"), []))
+        if fresh or time.monotonic() - queried > _FRESH:
             entries = Slurm(conf).jobs()
-            self._asked[conf] = (time.monotonic(), entries)
+            self._queried[conf] = (time.monotonic(), entries)
         return entries
 
     def _status(
@@ -292,10 +292,10 @@ def _home(chosen: SlurmSettings, context: Context) -> script.Home:
     from trainshed.environments import environments_directory
 
     profile = chosen.profile
-    own = str(script.local_disk(profile.scratch) / "home")
+    local_home = str(script.local_disk(profile.scratch) / "home")
     return script.Home(
         python=profile.python or sys.executable,
-        folder=profile.home or (own if profile.runs else str(context.home)),
+        folder=profile.home or (local_home if profile.runs else str(context.home)),
         environments=profile.environments or str(environments_directory(context.environ)),
         runs=profile.runs or "",
     )
@@ -311,9 +311,9 @@ def _path(chosen: SlurmSettings, run: RunDirectory) -> str:
 def _preview_plan(request: Request, left: Submission, keys: tuple[str, ...], name: str) -> Plan:
     """The plan on placeholder hosts, from a range of addresses that belongs to nobody."""
     wanted, context, chosen = request.job.resources, request.context, left.settings
-    own = tuple(Device(index) for index in range(wanted.devices))
+    devices = tuple(Device(index) for index in range(wanted.devices))
     hosts = [
-        Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", own, 10241)
+        Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", devices, 10241)
         for i in range(wanted.nodes)
     ]
     site = Site(

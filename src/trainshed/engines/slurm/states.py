@@ -148,8 +148,8 @@ def parse_sacct(text: str) -> dict[str, str]:
     """Job → its state with what follows it (`CANCELLED by 1000`); the first line of a job counts."""
     found: dict[str, str] = {}
     for line in text.splitlines():
-        job, mark, state = line.partition("|")
-        if mark and state.strip():
+        job, separator, state = line.partition("|")
+        if separator and state.strip():
             found.setdefault(job.strip(), state.strip())
     return found
 
@@ -163,10 +163,10 @@ def state_of(text: str) -> JobState:
 
 def waiting_reason(entry: QueueEntry) -> str:
     """Why a job waits, in plain words, with the start Slurm expects."""
-    words = describe_reason(entry.reason)
+    reason = describe_reason(entry.reason)
     if entry.start and entry.start[0].isdigit():
-        words += f"; expected to start {entry.start.replace('T', ' ')}"
-    return words
+        reason += f"; expected to start {entry.start.replace('T', ' ')}"
+    return reason
 
 
 def describe_reason(reason: str) -> str:
@@ -186,9 +186,9 @@ def failure_of(state: str, requested: str = "", reason: str = "") -> Failure:
         return Failure(Cause.STOP, requested)
     if reason.startswith("Dependency"):
         return Failure(Cause.STOP, describe_reason(reason))
-    cause, words = known.end
+    cause, message = known.end
     by = re.search(r"by (\d+)", state)
-    return Failure(cause, f"{words} by user {by[1]}" if by else words)
+    return Failure(cause, f"{message} by user {by[1]}" if by else message)
 
 
 _NOTICE = re.compile(r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+)[^*]*)? ?\*\*\*", re.I)

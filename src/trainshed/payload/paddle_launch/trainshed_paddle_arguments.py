@@ -80,20 +80,20 @@ def _addresses(
     values = {name: old.get(name) or "" for name in RENAMED}
     # BATCH_CUSTOM<i>_HOSTS, from which scripts build the list, is host:port on some platforms.
     hosts = [part.strip().split(":")[0] for part in values["--cluster_node_ips"].split(",") if part.strip()]
-    own = values["--node_ip"].split(":")[0]
+    address = values["--node_ip"].split(":")[0]
     if len(set(hosts)) != len(hosts):
         raise ArgumentsError(f"--cluster_node_ips names a node twice: {','.join(hosts)}; name each node once")
-    if hosts and not own and len(hosts) > 1:
+    if hosts and not address and len(hosts) > 1:
         raise ArgumentsError("--cluster_node_ips without --node_ip: give each node its own address")
-    if hosts and own and own not in hosts:
+    if hosts and address and address not in hosts:
         raise ArgumentsError(
-            f"--node_ip={own} is not in --cluster_node_ips={','.join(hosts)}: every node would take ranks "
+            f"--node_ip={address} is not in --cluster_node_ips={','.join(hosts)}: every node would take ranks "
             "from 0; give the node the address the list has"
         )
     port = values["--started_port"]
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         raise ArgumentsError(f"--started_port={port} is no port; give a number from 1 to 65535")
-    wanted = {"--ips": ",".join(hosts), "--host": own, "--start_port": port}
+    wanted = {"--ips": ",".join(hosts), "--host": address, "--start_port": port}
     for name in sorted(today & {option for option, value in wanted.items() if value}):
         warnings.append(f"{name} is given in its old and in its new form; the new one counts")
     return [f"{name}={value}" for name, value in wanted.items() if value and name not in today]

@@ -26,7 +26,7 @@ class Meeting:
 
     def __init__(self, address: str, rank: int, size: int) -> None:
         host, _, port = address.rpartition(":")
-        self._place, self._rank, self._size = (host, int(port)), rank, size
+        self._address, self._rank, self._size = (host, int(port)), rank, size
         self._owner = os.getpid()
         self._socket: Any = None
         self._caller: Any = None
@@ -61,7 +61,7 @@ class Meeting:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind(self._place)
+            server.bind(self._address)
             server.listen(self._size)
         except OSError:
             # Another world of this job has the port: these ranks leave one by one.
@@ -74,7 +74,7 @@ class Meeting:
         pause = 0.01
         while time.monotonic() < deadline:
             try:
-                connection = socket.create_connection(self._place, timeout=5.0)
+                connection = socket.create_connection(self._address, timeout=5.0)
                 connection.sendall(b"%08d" % self._rank)
                 self._socket = connection
                 return

@@ -41,12 +41,12 @@ def each_quality_evaluated(case: Case) -> Iterator[str]:
         starts = [m.mono for m in session.marks if m.event == "eval_start"]
         if not starts:
             continue
-        place = 0
+        index = 0
         for mark in _qualities(session, name):
-            before = place
-            while place < len(starts) and starts[place] <= mark.mono:
-                place += 1
-            if place == before:
+            before = index
+            while index < len(starts) and starts[index] <= mark.mono:
+                index += 1
+            if index == before:
                 yield f"rank {rank.rank} recorded {name} at {mark.mono - session.mono[0]:.1f} s without an evaluation"
                 break
 

@@ -144,13 +144,13 @@ def processes_recorded(case: Case) -> Iterator[str]:
         return
     begun = Counter((node_of(event), body.process) for event, body in case.evidence.bodies(ProcessStarted))
     gone = Counter((node_of(event), body.process) for event, body in case.evidence.bodies(ProcessExited))
-    for seen, word in ((begun, "started"), (gone, "exited")):
+    for seen, verb in ((begun, "started"), (gone, "exited")):
         for key in planned:
             if (times := seen.get(key, 0)) != 1:
-                yield f"{key[1]} of node {key[0]} {word} {times} times, planned is once"
+                yield f"{key[1]} of node {key[0]} {verb} {times} times, planned is once"
         for node, name in seen:
             if (node, name) not in planned and name.startswith("rank-"):
-                yield f"{name} of node {node} {word} and is not in the plan"
+                yield f"{name} of node {node} {verb} and is not in the plan"
 
 
 @rule("span-outside-process")

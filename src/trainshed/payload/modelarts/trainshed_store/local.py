@@ -38,7 +38,7 @@ class Root:
             Path(path).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = path
-        self._own, self._count = _unique(), itertools.count()
+        self._suffix, self._count = _unique(), itertools.count()
 
     def close(self) -> None:
         os.close(self._fd)
@@ -85,7 +85,7 @@ class Root:
 
     def write(self, name: str, data: bytes | memoryview, mtime: float, mode: int | None) -> None:
         """Put a whole file in place at once."""
-        temporary = f"{PARTIAL_PREFIX}{self._own}-{next(self._count)}{PARTIAL_SUFFIX}"
+        temporary = f"{PARTIAL_PREFIX}{self._suffix}-{next(self._count)}{PARTIAL_SUFFIX}"
         with explained(f"{self.path}/{name}"), self.parent(name) as (fd, last):
             file = os.open(temporary, _NEW, 0o666, dir_fd=fd)
             try:
@@ -145,8 +145,8 @@ class Partial:
             except BlockingIOError:
                 # Another copier writes this file: work beside it under a name of our own.
                 os.close(self._journal)
-                own = f"{PARTIAL_PREFIX}{_unique()}"
-                self._data, self._log = f"{own}{PARTIAL_SUFFIX}", f"{own}-journal{PARTIAL_SUFFIX}"
+                unique = f"{PARTIAL_PREFIX}{_unique()}"
+                self._data, self._log = f"{unique}{PARTIAL_SUFFIX}", f"{unique}-journal{PARTIAL_SUFFIX}"
                 self._journal = os.open(self._log, flags | os.O_APPEND | os.O_EXCL, 0o600, dir_fd=fd)
             self._file = os.open(self._data, flags, 0o666, dir_fd=fd)
 

@@ -116,7 +116,7 @@ class LocalWriting:
         self._partial = root.partial(name, reading.size, reading.version)
         self.part = part_size(reading.size)
         if isinstance(reading, RemoteReading) and reading.crc32:  # an MD5 of parts dictates their size
-            self.part = fetched_part_size(reading.size, here=reading.is_here)
+            self.part = fetched_part_size(reading.size, is_local=reading.is_local)
         by_crc32 = bool(reading.crc32) or isinstance(reading, LocalReading)
         self._digest = checksum.crc32 if by_crc32 else checksum.md5
         try:

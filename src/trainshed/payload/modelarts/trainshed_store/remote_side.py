@@ -49,7 +49,7 @@ class RemoteReading:
         head = self._client.head(self._bucket, self._key)
         if head is None:
             raise ChangedError("was removed before it was copied")
-        self.is_here = self._client.is_here
+        self.is_local = self._client.is_local
         self.etag = unquoted(head.headers.get("etag", ""))
         self.md5 = "" if is_encrypted(head) else self.etag
         """The ETag where it tells of the bytes: an MD5, or one of the MD5s of its parts."""
@@ -143,13 +143,13 @@ class RemoteWriting:
 
     def _intact(self) -> dict[int, bytes]:
         try:
-            there = self._client.parts(self._bucket, self._key, self._upload)
+            uploaded = self._client.parts(self._bucket, self._key, self._upload)
         except ObjectNotFoundError:
-            there = {}
+            uploaded = {}
             self._begin()
         intact = {}
         buffer = memoryview(bytearray(min(self.part, self._reading.size)))
-        for number, (size, md5) in there.items():
+        for number, (size, md5) in uploaded.items():
             start = (number - 1) * self.part
             if start < self._reading.size and size == min(self.part, self._reading.size - start):
                 data = self._reading.read(start, buffer[:size])

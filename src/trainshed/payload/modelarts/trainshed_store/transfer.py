@@ -148,8 +148,8 @@ class _Large:
         self._over = False
 
     def queue(self) -> None:
-        there = self._reading.size - sum(self._length(n) for n in self._missing)
-        self._transfer.pool.count(0, there)
+        present = self._reading.size - sum(self._length(n) for n in self._missing)
+        self._transfer.pool.count(0, present)
         if not self._missing:
             self._finish()
             return
