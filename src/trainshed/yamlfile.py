@@ -1,4 +1,4 @@
-"""Reads YAML that somebody else wrote, in one place for all of Trainshed: at once, bounded, one error each.
+"""Reads untrusted YAML, for all of Trainshed: bounded, one error each.
 
 Only plain values are made, never objects. Anchors and aliases may be used, but not to
 make a short text into a huge document, nor one that holds itself.

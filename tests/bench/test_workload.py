@@ -60,7 +60,7 @@ def test_data_of_a_maker_that_was_killed_are_made_again(mine: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("import time; time.sleep(60)", "did not end within 0.5 s"), ("", "No such file or directory")],
+    [("import time; time.sleep(60)", "did not finish within 0.5 s"), ("", "No such file or directory")],
 )
 def test_a_maker_that_makes_nothing_is_one_clear_error(
     mine: Path, source: str, words: str, monkeypatch: pytest.MonkeyPatch

@@ -177,4 +177,4 @@ def test_the_memory_of_a_large_plan_stays_in_proportion() -> None:
 
 def test_a_service_that_is_not_started_is_said() -> None:
     made = plan(job(services=["jupyter", "ssh"]), topology(1, 1), SITE, "r")
-    assert "services: jupyter is asked for, but not started by this engine" in made.notes
+    assert "services: jupyter requested, but this engine does not start it" in made.notes

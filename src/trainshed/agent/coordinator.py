@@ -1,4 +1,4 @@
-"""The coordinator: a thread of node 0's agent that brings all nodes through a run together.
+"""The coordinator: a thread of node 0's agent that coordinates all nodes of a run.
 
 It registers nodes, releases the barrier when all are ready, broadcasts the
 first failure, and records how the attempt ended. It knows no ranks' work and
@@ -113,9 +113,7 @@ class Coordinator(threading.Thread):
             self._serve()
         except BaseException as error:  # a mistake of ours: the attempt must not look like a success
             traceback.print_exc()
-            reason = (
-                f"the coordinator on node 0 ({self._names[0]}) cannot go on: {error!r} (see its agent.log)"
-            )
+            reason = f"the coordinator on node 0 ({self._names[0]}) failed: {error!r} (see its agent.log)"
             self._failure = self._failure or Failure(Cause.ENGINE, reason, 0, log="node-0/agent.log")
             last = self._stop_message()
         self._end(last)
@@ -268,7 +266,7 @@ class Coordinator(threading.Thread):
         return {"type": "stop", "reason": self._failure.reason, "grace": grace, "wanted": wanted}
 
     def _grace_of(self, failure: Failure) -> float:
-        """A user who stops waits for the job's own grace; after a failure nobody gains by waiting long."""
+        """A user who stops waits for the job's own grace; after a failure there is no reason to wait long."""
         return self._grace if failure.cause in (Cause.STOP, Cause.TIMEOUT) else min(self._grace, 5.0)
 
     def _broadcast(self, message: Message) -> None:
@@ -303,7 +301,7 @@ class Coordinator(threading.Thread):
             wanted, self._wanted_stop = self._wanted_stop, None
         if wanted:
             self._fail(wanted)
-            self._stay_until = 0.0  # whoever asked for it tells all nodes by themselves
+            self._stay_until = 0.0  # the process that requested it stops all nodes itself
         self._check_silence(now, passed)
         if now - self._beaten > _BEAT:
             self._beaten = now
@@ -313,14 +311,14 @@ class Coordinator(threading.Thread):
             self._check_limits(now - self._began)
 
     def _check_silence(self, now: float, passed: float) -> None:
-        """Drop nodes that are not heard of; what the coordinator itself was held up is not their fault."""
+        """Drop nodes that sent nothing for too long; time in which the coordinator itself was held up does not count."""
         for index in list(self._open):
             peer = self._peers[index]
             if passed > _STALL:
                 peer.seen = min(now, peer.seen + passed)
             limit = min(self._limits.silence + _PATIENCE * peer.late, _MOST_SILENCE)
             if now - peer.seen > limit:
-                self._drop(index, f"nothing heard of it for {limit:.0f} s")
+                self._drop(index, f"no message from it for {limit:.0f} s")
 
     def _check_limits(self, spent: float) -> None:
         limits = self._limits
@@ -334,7 +332,7 @@ class Coordinator(threading.Thread):
             self._fail(Failure(Cause.STAGING, reason, late[0]))
         elif limits.total is not None and spent > limits.total:
             waits = self._list(self._without(self._done))
-            reason = f"not finished within its timeout of {limits.total:g} s; still at work: {waits}"
+            reason = f"not finished within its timeout of {limits.total:g} s; still running: {waits}"
             self._fail(Failure(Cause.TIMEOUT, reason + self._longest_silent()))
 
     def _longest_silent(self) -> str:

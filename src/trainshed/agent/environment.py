@@ -1,4 +1,4 @@
-"""The environment of a node's processes: variables, files, and what the kernel tells of memory."""
+"""The environment of a node's processes: variables, files, and the kernel's memory counters."""
 
 from __future__ import annotations
 

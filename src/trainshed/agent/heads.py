@@ -1,4 +1,4 @@
-"""What an agent tells of its node's evidence while it grows: the running hashes of the files.
+"""What an agent reports of its node's evidence while it grows: the running hashes of the files.
 
 A thread reads only what was appended since the last time, so that neither the
 ranks nor the agent's own loop wait for it. The agent sends what has changed to

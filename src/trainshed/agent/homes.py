@@ -14,7 +14,7 @@ from trainshed.plan.model import NodePlan
 
 
 def prepare(node: NodePlan, scratch: Path) -> None:
-    """Lead the home in an isolated node's scratch to the folder that is kept, with room for what is mounted in it."""
+    """Link the home in an isolated node's scratch to the kept folder, with mount points for what is mounted in it."""
     if not node.kept_home:
         return
     kept = Path(node.kept_home)
@@ -33,7 +33,7 @@ def prepare(node: NodePlan, scratch: Path) -> None:
 
 
 def make_folder(path: str, home: str) -> None:
-    """A folder of the node; below a kept home, what is there instead of a folder gives way."""
+    """A folder of the node; below a kept home, a file or link in its place is removed."""
     if not home or not path.startswith(f"{home}/"):
         Path(path).mkdir(parents=True, exist_ok=True)
         return
@@ -46,14 +46,16 @@ def make_folder(path: str, home: str) -> None:
 
 
 def make_link(path: str, target: str) -> None:
-    """A link that other jobs may be making at the same time; a file of that name gives way."""
+    """A link that other jobs may be making at the same time; a file of that name is replaced."""
     part = Path(f"{path}.{secrets.token_hex(8)}")
     part.symlink_to(target)
     try:
         part.replace(path)
     except IsADirectoryError as error:
         part.unlink()
-        raise TrainshedError(f"{path} is a folder", f"rename it: {target} is found by that name") from error
+        raise TrainshedError(
+            f"{path} is a folder", f"rename it: {target} is linked to by that name"
+        ) from error
 
 
 def take(node: NodePlan) -> None:

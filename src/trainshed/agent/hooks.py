@@ -73,7 +73,7 @@ def _private(path: Path) -> Iterator[Path]:
 
 
 def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: Log) -> None:
-    """One program to its end, within an hour, with its words in the log; HookError if it did not end with 0."""
+    """Run one program, within an hour, with its output in the log; HookError if it did not exit with 0."""
     with log.stream as out:
         process = subprocess.Popen(
             argv,
@@ -89,7 +89,7 @@ def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: L
         code = process.wait(_LIMIT)
     except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from error
+        raise HookError(f"{name} did not finish within {_LIMIT:.0f} s") from error
     finally:
         log.settle()
     if code != 0:

@@ -1,7 +1,7 @@
 """The agent: what runs on a node, and the only code that touches it.
 
 prepare → fetch code → write files → install requirements → pre-start hook → fetch
-inputs → prepare outputs → barrier → start ranks → watch → upload outputs → record. Whatever goes wrong is told to
+inputs → prepare outputs → barrier → start ranks → watch → upload outputs → record. Whatever goes wrong is reported to
 the coordinator, recorded, and stops all nodes.
 """
 
@@ -55,7 +55,7 @@ class Agent(Watch):
         self._joined = JoinedLog(run, node, node.log) if node.log else None
 
     def serve(self) -> int:
-        """Bring the node through the run. 0 when its part ended well."""
+        """Run the node's part of the run. 0 when it ended well."""
         processes.adopt_orphans()
         processes.keep_private()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -241,7 +241,7 @@ class Agent(Watch):
         return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {message_of(error)}"
 
     def _leave(self) -> None:
-        """Say goodbye; node 0 stays, and hears its driver, for as long as its coordinator serves others."""
+        """Sign off; node 0 stays, and reads from its driver, for as long as its coordinator serves others."""
         for message in self._heads.messages():
             self._send_quietly(message)
         self._send_quietly({"type": "closed"})
@@ -254,7 +254,7 @@ class Agent(Watch):
 
 
 def _set_aside(folder: Path, attempt: int) -> None:
-    """The logs of an earlier attempt stay, under a name of their own."""
+    """The logs of an earlier attempt stay, under their own name."""
     for path in (*folder.glob("*.log"), *folder.glob("*.times")):
         if path.name != "agent.log" and ".attempt-" not in path.name:
             path.rename(path.with_name(f"{path.stem}.attempt-{attempt}{path.suffix}"))

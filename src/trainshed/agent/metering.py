@@ -91,7 +91,7 @@ class NodeMeter(threading.Thread):
     def _attempt(self, name: str, read: Callable[[], Any], key: str = "not_measured") -> Any:
         try:
             return read()
-        except Exception as error:  # drivers have many ways to fail; each is to be told, none ends the rest
+        except Exception as error:  # drivers have many ways to fail; each is reported, none ends the rest
             if name not in self._reported:
                 self._reported.add(name)
                 self._write({key: f"{name}: {error}"})

@@ -1,7 +1,7 @@
 """How the agent reaches its node: from inside, or from outside a container that is the node.
 
 Outside, a path of the node is found below the folder that is mounted into the
-container, and a process enters the container through a command of its own.
+container, and a process enters the container through its own command.
 Inside a sandbox each process is confined further: see `trainshed.agent.sandbox`.
 """
 
@@ -33,7 +33,7 @@ class NodeAccess:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the node's programs are not the agent's: they lie in an image."""
+        """Whether the node's programs are not the agent's: they are in an image."""
         return bool(self._prefix)
 
     def real(self, path: str) -> str:

@@ -26,13 +26,13 @@ _INSTALL = ("install", "--no-input", "--disable-pip-version-check")
 def install(listing: str, env: dict[str, str], log: Callable[[], Log], access: NodeAccess) -> None:
     """Install what the file lists and put it before everything else on the processes' paths.
 
-    `log` opens the log anew for each program that writes it.
+    `log` opens the log again for each program that writes it.
     """
     private = f"{env['TMPDIR']}/.trainshed"
     folder, report = f"{private}/packages", f"{private}/missing.json"
     Path(access.real(private)).mkdir(parents=True, exist_ok=True)
     pip = _pip(env, access)
-    # The machine's own settings of pip count, not those of the node's empty home; what an earlier list brought counts too.
+    # The machine's own settings of pip count, not those of the node's empty home; what an earlier list installed counts too.
     settings = {**os.environ, "TMPDIR": access.real(env["TMPDIR"]), "PYTHONPATH": folder}
 
     def run(*arguments: str) -> None:

@@ -69,7 +69,7 @@ def why_not() -> str:
 
 
 def enclose(node: NodePlan, enclosure: Enclosure, argv: Sequence[str], info_fd: int) -> list[str]:
-    """The command line that starts `argv` as the given node. `info_fd` is told the node's first process.
+    """The command line that starts `argv` as the given node. `info_fd` gets the pid of the node's first process.
 
     That is `argv` itself: when it dies, however it dies, the kernel ends all that is on the node.
     """

@@ -170,7 +170,7 @@ def _sshd() -> str | None:
 
 
 def _greet(address: tuple[str, int]) -> None:
-    """Say hello as a client does, so that sshd does not report a stranger who hung up."""
+    """Say hello as a client does, so that sshd does not log an aborted connection."""
     with socket.create_connection(address, timeout=2.0) as connection:
         connection.sendall(b"SSH-2.0-Trainshed\r\n")
         if not connection.recv(64).startswith(b"SSH-"):
@@ -193,7 +193,7 @@ _SERVER = (
     "KbdInteractiveAuthentication no",
     "PermitRootLogin prohibit-password",
     "UsePAM no",
-    # The files lie in a folder of the node's own, whose parents may belong to whoever runs the machine.
+    # The files are in the node's own folder, whose parents may belong to the user who runs the machine.
     "StrictModes no",
     "UseDNS no",
     "PrintMotd no",

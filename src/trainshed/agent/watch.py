@@ -2,7 +2,7 @@
 
 One loop (`_pump`) looks after all of them; slow work is done in a thread while
 the loop goes on, so that a node is never out of reach. The first bad news is
-recorded and told to the coordinator, and its word ends the work with `Stop`.
+recorded and reported to the coordinator, whose answer ends the work with `Stop`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from trainshed.runs.states import Cause
 from trainshed.spec.kinds import DeviceKind
 
 _SILENCE = 30.0
-"""Seconds without a word of the coordinator after which a node gives the run up."""
+"""Seconds without a message from the coordinator after which a node gives up."""
 _SIGN = 1.0
-"""Seconds between two signs of life for whoever started the agent."""
+"""Seconds between two signs of life for the process that started the agent."""
 _STALL = 2.0
 """Seconds between two looks at the clock from which on this process itself was held up."""
 _SEARCHED = 2000
 """Lines at the end of a command's log among which the failing rank's are looked for."""
 _ORPHANED = 3.0
-"""Seconds an agent without a driver waits for the coordinator's word before it stops by itself."""
+"""Seconds an agent without a driver waits for the coordinator before it stops by itself."""
 
 
 class Stop(Exception):
-    """The run ends here: somebody failed, or somebody asked."""
+    """The run ends here: something failed, or a stop was requested."""
 
     def __init__(self, reason: str, grace: float, is_wanted: bool = False) -> None:
         """`is_wanted`: nothing failed by itself; a person or the job's time limit ends it."""
@@ -63,12 +63,12 @@ class Stop(Exception):
 
 
 def message_of(error: BaseException) -> str:
-    """An error in words for the run's reader."""
+    """The message of an error, for the run's record."""
     return error.message if isinstance(error, TrainshedError) else f"{type(error).__name__}: {error}"
 
 
 def log_name(plan: ProcessPlan) -> str:
-    """Where a process' log lies in its node's folder: those of helpers apart, as they are no rank's words."""
+    """Where a process' log is in its node's folder: those of helpers apart, as they are not output of a rank."""
     return f"helpers/{plan.name}.log" if plan.helper else f"{plan.name}.log"
 
 
@@ -80,7 +80,7 @@ def _last_lines_of(item: processes.Running) -> tuple[str, ...]:
 
 
 def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
-    """Work in a thread of its own; what it raised is in the list when the thread has ended."""
+    """Work in its own thread; what it raised is in the list when the thread has ended."""
     problem: list[BaseException] = []
 
     def guarded() -> None:
@@ -197,7 +197,7 @@ class Watch:
             self._pump(0.25)
 
     def _pump(self, wait: float) -> None:
-        """Look after everything that may have happened, for at most `wait` seconds; Stop when told so."""
+        """Handle everything that may have happened, for at most `wait` seconds; raises Stop when requested."""
         self._beat()
         self._times.sample()
         for key, _ in self._selector.select(wait):
@@ -209,25 +209,25 @@ class Watch:
                 self._ended(key.data)
         if self._signalled:
             self._fail(
-                Cause.STOP, f"node {self.node.index} ({self.node.name}) was told to stop by {self._signalled}"
+                Cause.STOP, f"node {self.node.index} ({self.node.name}) was stopped by {self._signalled}"
             )
             self._signalled = ""
         if self._orphaned and time.monotonic() > self._orphaned:
             self._orphaned = None
-            raise Stop("the driver said so, or is gone", 5.0)
+            raise Stop("the driver stopped it, or is gone", 5.0)
         if self.plan.memory and self._meter.memory > self.plan.memory and not self._failed:
             self._fail(
                 Cause.MEMORY, environment.describe_memory(self.node, self._meter.memory, self.plan.memory)
             )
 
     def _beat(self) -> None:
-        """Signs of life to coordinator and driver, and a look at when the coordinator was last heard."""
+        """Send signs of life to coordinator and driver, and check when the coordinator last sent one."""
         now = time.monotonic()
         held_up, self._pumped = max(0.0, now - self._pumped - _STALL), now
         if self.handover.beats and now - self._shown > _SIGN:
             # Also before the coordinator is reached, and while it still serves others.
             self._shown = now
-            # A driver that does not read is frozen, or gone, which its end tells.
+            # A driver that does not read is frozen, or gone, which the end of the pipe shows.
             with contextlib.suppress(OSError):
                 os.write(sys.stdin.fileno(), b".")
         if self._link is None:
@@ -237,7 +237,7 @@ class Watch:
         # What held this process up is not the coordinator's silence.
         self._link.heard = min(now, self._link.heard + held_up)
         if now - self._link.heard > _SILENCE and not self._failed:
-            raise self._abandoned(f"was silent for {_SILENCE:.0f} s")
+            raise self._abandoned(f"sent nothing for {_SILENCE:.0f} s")
 
     def _quietest(self) -> tuple[str, float] | None:
         """Of the ranks at work, the one that has not written for longest, and for how many seconds."""
@@ -252,7 +252,7 @@ class Watch:
         shown = ", ".join(f"{name.replace('-', ' ')} {seconds:.0f} s before" for name, seconds in found[:8])
         more = f" and {len(found) - 8} more" if len(found) > 8 else ""
         return (
-            f"still at work on node {self.node.index} ({self.node.name}), by their last output: {shown}{more}"
+            f"still running on node {self.node.index} ({self.node.name}), by their last output: {shown}{more}"
         )
 
     def _silences(self) -> list[tuple[str, float]]:
@@ -312,7 +312,7 @@ class Watch:
                     pass
 
     def _abandoned(self, how: str) -> Stop:
-        """The coordinator is lost: this node ends its work by itself."""
+        """The coordinator is lost: this node stops on its own."""
         if self._link:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(self._link.channel)
@@ -357,7 +357,7 @@ class Watch:
         self._send_quietly({"type": "failed", "failure": failure.to_json()})
 
     def _record(self, failure: Failure) -> None:
-        # On a full disk the coordinator is still told, and the driver says why.
+        # On a full disk the coordinator still gets it, and the driver records why.
         with contextlib.suppress(OSError):
             self._events.append(FailureSeen(self.handover.attempt, failure))
 

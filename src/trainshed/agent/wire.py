@@ -2,7 +2,7 @@
 
 Both sides prove that they hold the secret before anything else is believed:
 the server sends a nonce, the client answers with one of its own, and every
-message carries an HMAC over the two nonces, its direction and its number, so
+message has an HMAC over the two nonces, its direction and its number, so
 that it can be neither forged, replayed nor turned around.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 Message = dict[str, Any]
 _LONGEST = 1 << 20
 _FIRST = 1 << 12
-"""Bytes a line may have from somebody who has proved nothing yet."""
+"""Bytes a line may have from a peer that is not authenticated yet."""
 _PATIENCE = 10.0
 """Seconds the other side has to take what is sent to it."""
 
@@ -106,9 +106,9 @@ class AgentConnection:
         try:
             message = json.loads(body)
         except ValueError as error:
-            raise AgentConnectionError("a message was no JSON") from error
+            raise AgentConnectionError("a message is not valid JSON") from error
         if not isinstance(message, dict):
-            raise AgentConnectionError("a message was no object")
+            raise AgentConnectionError("a message is not a JSON object")
         return message
 
     def _sign(self, body: bytes, from_server: bool, number: int) -> bytes:
@@ -129,7 +129,7 @@ class AgentConnection:
             raise AgentConnectionError("message too long")
 
     def _read_line(self, deadline: float) -> bytes:
-        """One line and no byte more: what follows wakes whoever waits for the socket."""
+        """One line and no byte more: what follows wakes the reader that waits for the socket."""
         try:
             while b"\n" not in self._buffer:
                 left = deadline - time.monotonic()

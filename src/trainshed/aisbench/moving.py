@@ -80,7 +80,7 @@ def move(package: Package, access: AccessConfig) -> str:
 
 
 def _emptied(source: str) -> str:
-    """The file with the two values as empty words; every other character stays."""
+    """The file with the two values emptied; every other character stays."""
     spots = []
     for node in ast.walk(ast.parse(source)):
         pairs: list[tuple[ast.expr | None, ast.expr]] = []

@@ -61,7 +61,7 @@ def build_package(
     for name, text in (("version", version), ("vendor", vendor)):
         if not _WORD.match(text):
             raise UsageError(
-                f"{name} {text!r} cannot stand in a file name", "use letters, digits, '.' and '_'"
+                f"{name} {text!r} is not allowed in a file name", "use letters, digits, '.' and '_'"
             )
     bench = workloads.choose(workload_dir, framework, scale, runs=1)
     target = out / package_name(bench, arch, version, vendor)
@@ -153,7 +153,7 @@ def _packed(items: list[Item], root: str = "") -> bytes:
 
 def _template(name: str, **values: str) -> bytes:
     path = _TEMPLATE / name
-    # Python and Markdown with holes in it carry another suffix, so that no tool checks them.
+    # Python and Markdown with placeholders have another suffix, so that no tool checks them.
     text = (path if path.exists() else path.with_name(f"{name}.tmpl")).read_text("utf-8")
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)

@@ -28,7 +28,7 @@ REPORTED = "reported"
 
 
 def is_published(package: Package) -> bool:
-    """Whether the package brings a train_modelarts.py that is not Trainshed's."""
+    """Whether the package has a train_modelarts.py that is not Trainshed's."""
     path = package.code / "common" / "train_modelarts.py"
     return path.is_file() and _OWN not in path.read_bytes()
 

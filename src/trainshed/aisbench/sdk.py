@@ -77,9 +77,7 @@ def _submit(package: Package, fields: Fields) -> Fields:
     if fields.get("job_id") is not None:
         earlier = registry.by_id(str(fields["job_id"]))
         if earlier is None:
-            raise NotFoundError(
-                f"no job is known by job id {fields['job_id']}", "give the job another job_name"
-            )
+            raise NotFoundError(f"unknown job id {fields['job_id']}", "give the job another job_name")
         fields["job_name"] = earlier.job_name
     session = _session(fields)
     _check_fresh(session.out_base_url)
@@ -112,12 +110,12 @@ def _known(client: Client, fields: Fields) -> Version:
     registry, identity = Registry(client.home), fields.get("id")
     version = registry.by_id(str(identity)) if fields["api"] == "V2" else registry.get(int(identity or 0))
     if version is None:
-        raise NotFoundError(f"no job is known by id {identity}", "look at the ids that the package printed")
+        raise NotFoundError(f"unknown job id {identity}", "look at the ids that the package printed")
     return version
 
 
 def _session(fields: Fields) -> SessionConfig:
-    """The SDK's words for what the configuration calls otherwise; the package has read that file itself."""
+    """The SDK's names for the configuration's fields; the package has read that file itself."""
     raw = {name: value for name, value in fields.items() if value is not None}
     raw["out_base_url"] = raw.pop("output_path", "")
     try:

@@ -1,4 +1,4 @@
-"""The platform's words for the state of a run, in both of its versions: total maps over RunState."""
+"""The platform's names for the state of a run, in both of its versions: total maps over RunState."""
 
 from __future__ import annotations
 

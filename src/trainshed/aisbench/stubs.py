@@ -120,7 +120,7 @@ def _benchmark(package: Package, nonce: str) -> int:
         raise NotFoundError(f"{script} is missing", "unpack the package again")
     env = os.environ | published.environment(package)
     env[watched.VARIABLE] = nonce
-    env.pop(TOKEN_VARIABLE, None)  # scripts of a package are no business of the Tester's
+    env.pop(TOKEN_VARIABLE, None)  # scripts of a package must not see the Tester's token
     process = subprocess.Popen(
         ["/bin/bash", str(script)],
         cwd=package.code,
@@ -172,7 +172,7 @@ def _collect_published(package: Package, config: TestConfig, log: StubLog, made:
         ):
             log.warning(text)
         for reason in result.reasons + [r for run in result.runs for r in run.reasons]:
-            log.error(f"result does not hold: {reason.code}: {reason.message}")
+            log.error(f"invalid result: {reason.code}: {reason.message}")
         return 0 if result.status == "valid" else _RESULT_FAILED
     except results.Incomplete as error:
         log.error(str(error))
@@ -188,7 +188,7 @@ def _explain(package: Package, log: StubLog, code: int, made: Version | None) ->
         log.error(reason)
     log.error(f"benchmark.sh ended with {code}; see {package.log / 'benchmark.log'}")
     if train.still_runs(package):
-        log.warning("the job still runs: `ais-bench-stubs collect` takes it up, --action stop ends it")
+        log.warning("the job still runs: `ais-bench-stubs collect` resumes it, --action stop ends it")
 
 
 def _collect(package: Package, network: bool) -> int:
@@ -212,7 +212,7 @@ def _conclude(package: Package, config: TestConfig, log: StubLog, network: bool)
 
 
 def _greet(config: TestConfig) -> None:
-    """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
+    """Ask the Tester about the test before hours are spent on it; does not wait for a Tester that cannot be reached."""
     from trainshed.tester.client import TesterClient, UnreachableError
     from trainshed.tester.spool import find_token
     from trainshed.tester.verify import same_value
@@ -222,7 +222,7 @@ def _greet(config: TestConfig) -> None:
         with TesterClient(config.url, config.testid, token, config.tester_ca_file) as client:
             test = client.test()
     except UnreachableError:
-        return  # said when it is asked for a nonce
+        return  # reported when it is asked for a nonce
     for key, name in _TEST_FIELDS.items():
         stated = getattr(config, key)
         if stated and not same_value(name, test[name], stated):
@@ -281,7 +281,7 @@ def _step(name: str, package: Package) -> int:
     elif name == "result":
         folder, result = results.build(package, read_test_config(package, needed=False))
         for reason in result.reasons + [r for run in result.runs for r in run.reasons]:
-            print(f"result does not hold: {reason.code}: {reason.message}", flush=True)
+            print(f"invalid result: {reason.code}: {reason.message}", flush=True)
         print(f"result: {folder}", flush=True)
         return 0 if result.status == "valid" else 1
     return 0
@@ -291,7 +291,8 @@ def _package(root: Path) -> Package:
     package = Package(root.resolve())
     if not (package.code / "config").is_dir():
         raise NotFoundError(
-            f"{root} is no unpacked ais-bench package: code/config/ is missing", "cd into the package first"
+            f"{root} is not an unpacked ais-bench package: code/config/ is missing",
+            "cd into the package first",
         )
     return package
 

@@ -44,7 +44,7 @@ class JobFailed(TrainshedError):
 
 
 class Stopped(TrainshedError):
-    """Somebody stopped the job through us."""
+    """The job was stopped through this command."""
 
     code = "stopped"
     exit_code = 130
@@ -108,7 +108,7 @@ def again(package: Package) -> Version:
 
 
 def follow(package: Package, settings: Settings, version: Version, run: Run, signals: list[int]) -> None:
-    """Sync logs and tell states until the job has ended; then fetch results, or say why there are none."""
+    """Sync logs and print states until the job has ended; then fetch results, or say why there are none."""
     logs = LogSync(run.directory, package.log)
     last: RunState | None = None
     while True:
@@ -123,7 +123,7 @@ def follow(package: Package, settings: Settings, version: Version, run: Run, sig
             run.stop("stopped with Ctrl-C")
             run.wait(_STOP_SECONDS)
             logs.sync(final=True)
-            raise Stopped(f"job {version.label} was stopped", "run it again when you like")
+            raise Stopped(f"job {version.label} was stopped", "run it again")
         run.wait(settings.TRAINSHED_POLL, until=lambda: bool(signals))
     if summary.state is not RunState.SUCCEEDED:
         raise JobFailed(_failure(version, summary), f"its logs: {package.log} and {run.path}")
@@ -139,10 +139,10 @@ def stop(package: Package, job_id: str = "") -> bool:
     version = registry.by_id(job_id) if job_id else registry.newest(session.job_name)
     if version is None:
         what = f"job id {job_id!r}" if job_id else f"job_name {session.job_name!r}"
-        raise NotFoundError(f"no job is known by {what}", "nothing was stopped")
+        raise NotFoundError(f"unknown {what}", "nothing was stopped")
     run = version.find_run(client)
     if run is None:
-        raise NotFoundError(f"the run of {version.label} is not here any more", "nothing was stopped")
+        raise NotFoundError(f"the run of {version.label} no longer exists", "nothing was stopped")
     before = run.state
     done = stop_version(client, version)
     identity = version.job_id if version.api == "V1" else version.resource
@@ -169,14 +169,14 @@ def newest(package: Package) -> Version | None:
 
 
 def still_runs(package: Package) -> bool:
-    """Whether the newest job of the package goes on without anybody following it."""
+    """Whether the newest job of the package still runs without a process following it."""
     version = newest(package)
     run = version.find_run(Client()) if version else None
     return run is not None and not run.state.is_final
 
 
 def why_failed(version: Version) -> str:
-    """The failing rank's own words, or nothing if the job did not fail."""
+    """The failing rank's last lines, or nothing if the job did not fail."""
     run = version.find_run(Client())
     summary = run.refresh() if run else None
     if summary is None or not summary.state.is_final or summary.state is RunState.SUCCEEDED:

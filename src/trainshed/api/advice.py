@@ -1,4 +1,4 @@
-"""What to do about a failure that says by itself what is missing."""
+"""What to do about a failure whose output names what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def missing_module(lines: Iterable[str], environment: str | None, python: str) -
     where = (
         f"environment {environment}"
         if environment
-        else "the Python of Trainshed: the job names no environment"
+        else "Trainshed's own Python, since the job sets no environment"
     )
     context = f"the job ran in {python} ({where})" if python else f"the job ran in {where}"
     package = package_of(found)

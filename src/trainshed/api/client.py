@@ -1,6 +1,6 @@
 """Client: the one way to submit, list, follow and stop runs on this machine's Trainshed home.
 
-It carries the context (home, user, team, secrets, store, labels); nothing
+It holds the context (home, user, team, secrets, store, labels); nothing
 beneath it reads them from the process. It installs no signal handlers.
 """
 
@@ -128,7 +128,7 @@ class Client:
             spec = functions.job_of(job, args, dict(kwargs or {}), overrides, self.home)
             args, kwargs = (), None
         if args or kwargs:
-            raise UsageError("arguments go with a function", "write parameters={…} for a job")
+            raise UsageError("arguments are only for functions", "write parameters={…} for a job")
         text = {name: str(value) for name, value in (options or {}).items()}
         return Request(
             spec, self.context, emulate=emulate, attached=attached, options=text, labels=marks, count=count
@@ -155,7 +155,7 @@ class Client:
             while locks:
                 os.close(locks.pop())
             for run in runs:
-                # What went wrong first is what must be told.
+                # The first error must be reported.
                 with contextlib.suppress(TrainshedError, OSError):
                     self._undo(member, run)
             if not any(run.path.exists() for run in runs):
@@ -209,7 +209,7 @@ class Client:
         return Run(self, self._runs.find(run))
 
     def runs(self, labels: Mapping[str, str] | None = None) -> list[Run]:
-        """All runs, newest first; only those that carry all of `labels` if some are given."""
+        """All runs, newest first; only those that have all of `labels`, if given."""
         found = self._runs.labelled(dict(labels)) if labels else self._runs.all()
         return [Run(self, run) for run in found]
 
@@ -278,7 +278,7 @@ class Client:
             try:
                 run.path.mkdir()
             except FileExistsError as error:
-                raise UsageError(f"there is a run called {run.id} already", "submit again") from error
+                raise UsageError(f"run {run.id} already exists", "submit again") from error
         return runs
 
     def _undo(self, engine: Engine, run: RunDirectory) -> None:

@@ -5,7 +5,7 @@ what a notebook or a script beside it holds arrives; modules that it imports mus
 installed in the job's environment.
 A job whose Python has another version gets the source instead, which works for
 functions that need nothing around them. Rank 0's return value comes back as a
-file of the run; only whoever submitted the function reads it.
+file of the run; only the submitter the function reads it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def job_of(
     overrides: Mapping[str, Any],
     home: Path,
 ) -> JobSpec:
-    """A job that calls the function on every rank; its code lies in a folder of its own."""
+    """A job that calls the function on every rank; its code is in its own folder."""
     if not callable(function):
         raise UsageError(
             f"invalid job: {type(function).__name__}", "give a path, a mapping, a JobSpec or a function"
         )
     if "entry" in overrides or "command" in overrides or "code" in overrides:
-        raise UsageError("entry, command and code do not go with a function", "leave them out")
+        raise UsageError("entry, command and code cannot be combined with a function", "leave them out")
     try:
         import cloudpickle
     except ImportError as error:

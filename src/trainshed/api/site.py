@@ -174,9 +174,9 @@ def main() -> None:
 
 def _hint(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "its Trainshed does not understand the request: install the same release on both sides"
+        return "its Trainshed cannot parse the request: install the same release on both sides"
     if isinstance(error, tarfile.TarError):
-        return "links in code and inputs must not lead out of their folder"
+        return "links in code and inputs must not point outside their folder"
     return "look at that path on the login node"
 
 

@@ -6,7 +6,7 @@
     report.html  report.md  report.csv
 
 `collect` may be called again at any time, also after a crash: it reads what is
-there, measures anew and writes the manifest last. It starts no run.
+there, measures again and writes the manifest last. It starts no run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EVIDENCE = re.compile(
     r"|ranksize\.json|eval_acc\.log|result\.log)$"
 )
 LABEL = "trainshed/bench-run"
-"""Carried by each run of a result, so that it is found again after a crash."""
+"""A label of each run of a result, so that it is found again after a crash."""
 RUN_NUMBER = re.compile(r"[1-9][0-9]{0,3}\Z")
 MAX_EVIDENCE_BYTES = 256 << 20
 
@@ -62,7 +62,7 @@ class Session(BenchModel):
     one_device: Quantity | None = None
 
     def run_label(self, number: int) -> str:
-        """What the job of a run carries, by which its directory is found."""
+        """The label of a run's job, by which its directory is found."""
         return f"{self.id}-run-{number:03d}"
 
 
@@ -201,7 +201,7 @@ def run_numbers(folder: Path, begun: int) -> list[int]:
 
 
 def copy_evidence(source: Path, target: Path) -> None:
-    """Copy the files that are evidence, each whole or not at all."""
+    """Copy the files that are evidence, each atomically."""
     for path in sorted(source.rglob("*")):
         is_event = (
             path.parent == source / "events" and path.suffix == ".jsonl" and not path.name.startswith(".")
@@ -235,7 +235,7 @@ def load_result(folder: Path) -> Result:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text, durable=True)
 
@@ -249,7 +249,7 @@ def _add(folder: Path, run: str) -> int:
 def _load(path: Path, model: type[M]) -> M:
     remedy = "the file was changed or is of another version"
     if not path.exists():
-        text = f"{path.parent} is no result folder: {path.name} is missing"
+        text = f"{path.parent} is not a result folder: {path.name} is missing"
         raise NotFoundError(text, "give a folder made by `trainshed bench run`")
     try:
         return model.model_validate_json(reading.read_bytes(path).decode("utf-8"))

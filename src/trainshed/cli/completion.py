@@ -78,7 +78,7 @@ def _entries(path: tuple[str, ...], about: str, command: Command) -> list[Comple
 
 
 def _values() -> dict[str, tuple[str, ...]]:
-    """Command → words that may be its argument, where they are known."""
+    """Command → possible arguments, where they are known."""
     from trainshed import environments, shipped
 
     names = environments.framework_names()

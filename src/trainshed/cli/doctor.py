@@ -49,7 +49,7 @@ def _machine(folder: Path) -> list[Check]:
             "home",
             usable,
             f"{folder}, {free:.0f} GiB free" if usable else f"{folder} cannot be written",
-            remedy if not usable else "" if free > 5 else "free some disk",
+            remedy if not usable else "" if free > 5 else "free some disk space",
             required=True,
         ),
     ]

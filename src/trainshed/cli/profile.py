@@ -1,4 +1,4 @@
-"""`trainshed profile add|list|show|keys|rm`: what a site is like, said once."""
+"""`trainshed profile add|list|show|keys|rm`: the settings of a site."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ def _set(values: dict[str, Any], pair: str) -> None:
     elif not dot and group in ("modules", "setup", "sbatch", "srun", "ssh"):
         table[name] = yamlfile.parse(text, key) if text.startswith("[") else [text]
     else:
-        # Text stays text (a time of 1:30 is no number of sixties); pydantic reads numbers and yes/no from it.
+        # Text stays text (a time of 1:30 is not a sexagesimal number); pydantic reads numbers and yes/no from it.
         table[name] = text

@@ -87,7 +87,7 @@ def list_buckets(
 def remove_bucket(
     bucket: Bucket,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Also with all that is in it.")
+        bool, typer.Option("--recursive", "-r", help="Also delete everything in it.")
     ] = False,
     as_json: Json = False,
 ) -> None:

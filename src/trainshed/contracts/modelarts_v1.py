@@ -1,7 +1,7 @@
 """Contract `modelarts-v1`: the older ModelArts, whose engines pass object-store URLs to the script.
 
 Home is /home/work, scratch is /cache. `data_url` and `train_url` are not
-brought to the node: the script copies them itself, with moxing. A command is
+fetched to the node: the script copies them itself, with moxing. A command is
 what a custom image runs, once per node; parameters reach it as variables.
 """
 
@@ -114,7 +114,7 @@ class ModelArtsV1(ModelArts):
 
 
 def _url(channel: Channel) -> bool:
-    """Whether the script is told where the channel lies and copies it itself."""
+    """Whether the script gets the channel's URL and copies it itself."""
     return channel.name in _URLS and bool(channel.source or channel.target)
 
 

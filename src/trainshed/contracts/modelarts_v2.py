@@ -1,4 +1,4 @@
-"""Contract `modelarts-v2`: today's ModelArts, which brings inputs to the node and takes outputs away.
+"""Contract `modelarts-v2`: today's ModelArts, which fetches inputs to the node and uploads outputs.
 
 Home is /home/ma-user. The script is passed local folders; MA_INPUTS and
 MA_OUTPUTS tell where they come from and go to.
@@ -34,7 +34,8 @@ class ModelArtsV2(ModelArts):
         taken = sorted(n for n in view.job.env if n.startswith("MA_") and n != "MA_RUN_METHOD")
         if taken:
             raise UsageError(
-                f"env: {', '.join(taken)} is the platform's own", "choose a name that does not begin MA_"
+                f"env: {', '.join(taken)} is reserved for the platform",
+                "choose a name that does not begin with MA_",
             )
         method = view.job.env.get("MA_RUN_METHOD")
         if method is not None and method not in _RUN_METHODS:

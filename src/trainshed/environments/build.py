@@ -2,8 +2,8 @@
 
 A virtual environment cannot be moved, so it is made in place under a lock and
 counts as made only once its marker is written. Whatever is found without a
-marker was left by a maker that died, and is made anew. One that is up to date
-only gets what it lacks; one made from another recipe is made anew, with all
+marker was left by a maker that died, and is made again. One that is up to date
+only gets what it lacks; one made from another recipe is made again, with all
 that was added to it.
 """
 
@@ -57,7 +57,7 @@ def create(
             _ensure(recipe, prefix, maker, force, full, packages)
     except OSError as error:  # a folder that cannot be written, a full disk, a folder deleted meanwhile
         raise TrainshedError(
-            f"environment '{name}' could not be made: {error}",
+            f"environment '{name}' could not be created: {error}",
             f"check {prefix.parent}, then: trainshed env create {name}",
             code="environment",
         ) from error
@@ -182,7 +182,7 @@ def _require_room(recipe: Recipe, prefix: Path, full: bool) -> None:
     if free < needed:
         raise RefusedError(
             f"environment '{recipe.name}' needs about {needed} MB in {prefix.parent}; {free:.0f} MB are free",
-            "free some room, or set TRAINSHED_ENVS to a folder on a larger disk",
+            "free disk space, or set TRAINSHED_ENVS to a folder on a larger disk",
         )
 
 

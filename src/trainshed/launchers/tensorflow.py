@@ -1,6 +1,6 @@
 """Launcher `tensorflow`: TF_CONFIG, as MultiWorkerMirroredStrategy, ParameterServerStrategy and their kin read it.
 
-An entry's tasks are its ranks. Inside a command there is one task a node,
+An entry's tasks are its ranks. Inside a command there is one task per node,
 which uses all the node's devices. A world of one has its TF_CONFIG too: scripts
 read it without asking how many they are.
 

@@ -33,7 +33,7 @@ def plan(job: JobSpec, topology: Topology, site: Site, run: str) -> Plan:
     reserved = sorted(name for name in (*job.env, *job.secrets) if name.startswith(_RESERVED))
     if reserved:
         raise UsageError(
-            f"env: {', '.join(reserved)} is Trainshed's own", "choose a name that does not begin so"
+            f"env: {', '.join(reserved)} is reserved for Trainshed", "choose a name without this prefix"
         )
     if topology.kind is DeviceKind.CPU:
         site = replace(site, emulate=False)  # there is nothing to emulate
@@ -95,10 +95,12 @@ class _Planner:
         if not self.layout.kept_home:
             return []
         if not site.homes:
-            return ["home is each node's own and ends with the run: its nodes share no folder to keep it in"]
+            return [
+                "home is separate on each node and ends with the run: its nodes share no folder to keep it in"
+            ]
         if not site.isolated:
             return [
-                "home is each node's own, since nothing can be mounted without isolation; it is kept apart"
+                "home is separate on each node, since nothing can be mounted without isolation; it is kept apart"
             ]
         return []
 
@@ -112,7 +114,7 @@ class _Planner:
         return mine if site.isolated else f"{mine}/left/{self.view.run}-node-{node.index}"
 
     def _folder(self, path: str) -> str:
-        """Where a private directory lies below the node's scratch; not within a home that others share."""
+        """Where a private directory is below the node's scratch; not within a home that others share."""
         shared = self.layout.kept_home and self.view.site.homes and self.view.site.isolated
         below = path.startswith(f"{self.layout.home}/")
         return f"own{path}" if shared and below else path.lstrip("/")
@@ -311,7 +313,7 @@ def _check_options(job: JobSpec, known: dict[str, str]) -> None:
         if name not in known:
             listing = "; ".join(f"{key}: {text}" for key, text in known.items()) or "there are none"
             raise UsageError(
-                f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such switch",
+                f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such option",
                 listing,
             )
 
@@ -325,7 +327,7 @@ def _check_lengths(job: JobSpec, env: dict[str, str]) -> None:
         hint = f"launcher {job.launcher} and contract {job.contract} list all nodes in it: ask for fewer"
         if name in job.env:
             what, hint = f"env.{name} is", "put it into a file of the code"
-        raise UsageError(f"{what} {size >> 10} KiB long, and the kernel takes no variable beyond 128", hint)
+        raise UsageError(f"{what} {size >> 10} KiB long, and the kernel's limit for a variable is 128", hint)
 
 
 def _emulated(site: Site) -> tuple[str, ...]:
@@ -337,9 +339,9 @@ def _emulated(site: Site) -> tuple[str, ...]:
 
 
 def _not_started(job: JobSpec) -> tuple[str, ...]:
-    """Services that need a server in front of them, which a run by itself has not."""
+    """Services that need a server in front of them, which a single run does not have."""
     names = [service.value for service in job.services if service is not Service.SSH]
-    return (f"services: {', '.join(names)} is asked for, but not started by this engine",) if names else ()
+    return (f"services: {', '.join(names)} requested, but this engine does not start it",) if names else ()
 
 
 def _placed(item: FilePlan, site: Site, node: Node) -> FilePlan:

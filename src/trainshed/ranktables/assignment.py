@@ -2,7 +2,7 @@
 
 A script may hold a correct table and still number its processes wrongly, for
 instance `RANK_ID=$i` on every server. Given what every process was started
-with, this says which ranks collide, which nobody takes and how to count.
+with, this says which ranks collide, which are unused and how to count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def check_assignment(table: RankTable, assignments: Iterable[Assignment], rank_s
     )
     idle = [rank for rank in range(rank_size) if rank not in claims]
     if idle:
-        what = f"nobody takes rank {ranges(idle)} of {rank_size}: the others wait for it until they time out"
+        what = (
+            f"no process has rank {ranges(idle)} of {rank_size}: the others wait for it until they time out"
+        )
         found.append(Finding(Severity.ERROR, "assignments", what, remedy))
     beyond = sorted(rank for rank in claims if rank >= rank_size or rank < 0)
     if beyond:

@@ -67,7 +67,7 @@ class _Pass:
         self.findings.append(Finding(Severity.WARNING, where, what, remedy))
 
     def record(self, value: object, path: str, level: _Level) -> Json | None:
-        """The object at `path` after a look at its keys; None when it is no object."""
+        """The object at `path` after a look at its keys; None when it is not an object."""
         if not isinstance(value, Mapping):
             self.error(path, f"is {kind(value)}, not an object", "write an object here")
             return None
@@ -117,7 +117,7 @@ class _Pass:
 
 
 def check_text(text: str) -> list[Finding]:
-    """Faults of a rank table given as text; what is no rank table is one finding."""
+    """Faults of a rank table given as text; text that is not a rank table is one finding."""
     try:
         return check(parse(text))
     except RankTableError as error:
@@ -202,7 +202,7 @@ def _walk_pods(walk: _Pass, document: Json) -> None:
             name = walk.text(pod, "pod_name", where)
             if name is not None and first.setdefault(name, where) != where:
                 walk.error(
-                    f"{where}.pod_name", f"{name} is also {first[name]}", "give every pod a name of its own"
+                    f"{where}.pod_name", f"{name} is also {first[name]}", "give every pod a unique name"
                 )
             server = walk.text(pod, "server_id", where)
             for spot, device in walk.items(pod, "devices", where):

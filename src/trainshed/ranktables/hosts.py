@@ -105,7 +105,7 @@ def read_node_info(text: str) -> tuple[SshServer, ...]:
 
 
 def write_node_info_1(nodes: Sequence[SshServer]) -> str:
-    """Version 1.0 holds passwords in plain text: write it only where nobody else reads."""
+    """Version 1.0 holds passwords in plain text: write it only where no one else can read it."""
     cluster = {
         node.address: {"user": node.user, "pd": node.password or "", "port": node.port} for node in nodes
     }

@@ -1,7 +1,7 @@
 """The neutral rank table: which device of which server has which global rank.
 
 Plain frozen values. It knows no file form (see v1, pods, devices), no
-topology, launcher or contract; whoever plans a job builds it from numbers and
+topology, launcher or contract; the planner builds it from numbers and
 addresses.
 """
 
@@ -76,7 +76,7 @@ class RankTable:
                 if device.rank in ranks:
                     raise RankTableError(
                         f"rank {device.rank} is given to {ranks[device.rank]} and to {name}",
-                        "every device needs a rank of its own",
+                        "every device needs a unique rank",
                     )
                 ranks[device.rank] = name
                 if (server.server_id, device.device_id) in devices:

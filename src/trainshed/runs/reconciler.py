@@ -1,8 +1,8 @@
-"""Concludes what no process of a run can record any more, and fetches what lies elsewhere.
+"""Concludes what no process of a run can record any more, and fetches what is elsewhere.
 
 Reading a run never writes; this does, explicitly, one process at a time per run
-(whoever comes second leaves it to the first): a mirror is brought up to date, a
-run that was put back into its engine's queue is said to wait, and a run whose
+(a second process leaves it to the first): a mirror is updated, a
+run that was put back into its engine's queue is recorded as waiting, and a run whose
 processes are gone gets its final state.
 """
 
@@ -73,7 +73,7 @@ def _publish(run: RunDirectory, writer: str, access: locations.Access) -> None:
     try:
         locations.publish(run, writer, access=access)
     except TrainshedError as error:
-        _log.warning("run %s: what was concluded was not brought to its place: %s", run.id, error)
+        _log.warning("run %s: its state was not uploaded to its location: %s", run.id, error)
 
 
 @contextmanager

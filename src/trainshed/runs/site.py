@@ -54,7 +54,7 @@ class RemoteSite:
 
 
 def check_login(login: str) -> str:
-    """The login, if it is one: ssh would take a word that begins with `-` for an option of its own."""
+    """The login, if it is one: ssh would take an argument that begins with `-` for its own option."""
     if not _LOGIN.match(login):
         raise ValueError(f"invalid login: {login!r}, write user@host[:port]")
     return login
@@ -83,7 +83,7 @@ def pull(run: RunDirectory, location: RunLocation) -> EngineStatus:
         piece, view = view[:length], view[length:]
         if target == run.path / _END and not offset:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(target, bytes(piece))  # readers find it whole or not at all
+            write_atomic(target, bytes(piece))  # readers see all of it or nothing
             pulled[name] = [stamp, inode]
             continue
         if offset and (not target.exists() or target.stat().st_size < offset):
@@ -99,7 +99,7 @@ def pull(run: RunDirectory, location: RunLocation) -> EngineStatus:
         run.write(_PULLED, json.dumps(pulled))
     if answer["left"] or not answer["alive"]:
         # What ends the run is recorded at the site, and comes with the last files.
-        return EngineStatus(alive=True, waiting="what it has written is still being fetched")
+        return EngineStatus(alive=True, waiting="its files are still being fetched")
     return EngineStatus(alive=True, waiting=answer["waiting"], problem=answer["problem"])
 
 

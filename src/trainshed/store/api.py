@@ -111,7 +111,7 @@ def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:
             raise ObjectNotFoundError(f"no such file: {location.path}") from error
         except OSError as error:
             raise StoreError(
-                f"cannot read {location.path}: {error.strerror}", "check the path and its rights"
+                f"cannot read {location.path}: {error.strerror}", "check the path and its permissions"
             ) from error
     with connected(location, credentials) as client:
         return client.get(location.bucket, location.key).body
@@ -150,7 +150,7 @@ def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
 
 
 def write_bytes(url: str, data: bytes, *, credentials: Credentials | None = None) -> None:
-    """Put bytes in place whole or not at all; parent directories are made."""
+    """Atomic write; parent directories are created."""
     location = parse_url(url)
     if location.looks_like_directory:
         raise UsageError(f"{location} names a directory", "name a file")

@@ -80,5 +80,5 @@ def _check_folder(path: Path) -> None:
         raise StoreError(f"cannot write below {path}: {folder} is not a directory", "choose another target")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(
-            f"cannot write below {path}: no right to write in {folder}", "check its owner and mode"
+            f"cannot write below {path}: no permission to write in {folder}", "check its owner and mode"
         )

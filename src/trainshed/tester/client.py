@@ -32,7 +32,7 @@ class UnreachableError(TrainshedError):
 
 
 class RefusedByTester(TrainshedError):
-    """The Tester understood and said no: trying again changes nothing."""
+    """The Tester refused it: trying again changes nothing."""
 
     code = "tester-refused"
 
@@ -57,20 +57,18 @@ class TesterClient:
         return self._ask("GET", "")
 
     def send(self, folder: Path) -> dict[str, Any]:
-        """Bring a result folder to the Tester; gives its receipt. It may be sent again at any time."""
+        """Send a result folder to the Tester; returns its receipt. It may be sent again at any time."""
         manifest = (folder / "manifest.json").read_bytes()
         for _ in range(_ROUNDS):
             try:
                 answer = self._offer(folder, manifest)
             except RefusedByTester as error:
-                if error.code != "tester-no-such-upload":  # dropped while nobody went on with it
+                if error.code != "tester-no-such-upload":  # dropped while it was idle
                     raise
                 continue
             if "receipt" in answer:
                 return dict(answer["receipt"])
-        raise UnreachableError(
-            f"{self._url}: the result arrives damaged again and again", "check the network"
-        )
+        raise UnreachableError(f"{self._url}: the result keeps arriving damaged", "check the network")
 
     def state(self, upload: str) -> dict[str, Any]:
         return self._ask("GET", f"/uploads/{upload}")
@@ -87,7 +85,7 @@ class TesterClient:
             raise RefusedByTester(text, hint, code="tester-other-release")
         nonce = str(self._ask("POST", "/nonces", _json({"chain": CHAIN_VERSION})).get("nonce"))
         if not is_nonce(nonce):
-            raise RefusedByTester(f"{self._url} gave out a nonce that is none", "ask the organiser")
+            raise RefusedByTester(f"{self._url} gave out an invalid nonce", "ask the organiser")
         return nonce
 
     def head(self, nonce: str, seq: int, digest: str, closed: bool) -> float:
@@ -122,7 +120,7 @@ class TesterClient:
                 start = int(answer.get("offset", start))
                 best, stuck = max(best, start), 0 if start > best else stuck + 1
                 if stuck > _ROUNDS:
-                    raise UnreachableError(f"{self._url}: {path.name} does not get through", "it is kept")
+                    raise UnreachableError(f"{self._url}: {path.name} cannot be uploaded", "it is kept")
 
     def _ask(
         self,

@@ -93,7 +93,7 @@ class HeadBook:
             if row[1] or (last is not None and seq < last):
                 raise Refusal(409, "head-order", "later heads of this chain have come, or its last")
             if before is not None and now - before < SHORTEST_PAUSE:
-                raise Refusal(429, "too-often", f"send a head every {SHORTEST_PAUSE} s at the most")
+                raise Refusal(429, "too-often", f"send a head every {SHORTEST_PAUSE} s at most")
             (total,) = (
                 db.execute(
                     "SELECT count(*) FROM heads WHERE nonce IN (SELECT nonce FROM nonces WHERE test = ?)",

@@ -23,13 +23,13 @@ from trainshed.files import read_regular, write_atomic
 from trainshed.tester.model import ManifestFile, Refusal, is_test_id, is_upload, read_manifest
 
 ABANDONED = 600.0
-"""Seconds after which an upload that nobody touches may be dropped for another: no request lasts as long."""
+"""Seconds after which an idle upload may be dropped for another: no request lasts as long."""
 _STALE = 30 * 86400.0
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole result, in its place."""
+    """A complete result, at its final path."""
 
     test: str
     upload: str
@@ -97,7 +97,7 @@ class Inbox:
         return {item.name: _size(self._file(test, upload, item.name)) for item in self._listed(test, upload)}
 
     def take(self, test: str, upload: str, name: str, start: int, total: int, part: bytes) -> int:
-        """Put a part in its place; gives how much of the file is here now. A part may come twice."""
+        """Write a part; returns how much of the file has arrived. A part may come twice."""
         item = next((item for item in self._listed(test, upload) if item.name == name), None)
         if item is None:
             raise Refusal(404, "no-such-file", f"{name[:100]!r} is not in the manifest")
@@ -109,7 +109,7 @@ class Inbox:
             raise Refusal(
                 409,
                 "offset",
-                f"{name}: {received} bytes are here, the part begins at {start}",
+                f"{name}: {received} bytes have arrived, the part begins at {start}",
                 offset=received,
             )
         if start + len(part) <= received:
@@ -132,7 +132,7 @@ class Inbox:
             staging = self._staging(test, upload)
             (staging / "manifest.json").replace(staging / "files" / "manifest.json")
             target.parent.mkdir(parents=True, exist_ok=True)
-            # The signature moves first: a result in its place always has one beside it.
+            # The signature moves first: a result always has one beside it.
             _write(target.with_suffix(".signature"), (staging / "signature").read_bytes())
             (staging / "files").replace(target)
             _sync(target.parent)
@@ -146,7 +146,7 @@ class Inbox:
         return Arrived(test, upload, folder, len(listed), sum(item.bytes for item in listed), signature)
 
     def whole(self) -> list[tuple[str, str]]:
-        """Every result that lies in its place: (test, upload)."""
+        """Every complete result: (test, upload)."""
         return [
             (path.parent.name, path.name)
             for path in sorted((self.root / "results").glob("*/*"))
@@ -154,7 +154,7 @@ class Inbox:
         ]
 
     def sweep(self) -> None:
-        """Forget uploads that nobody has touched for a month."""
+        """Delete uploads that were idle for a month."""
         for staging in (self.root / "staging").glob("*/*"):
             if time.time() - _touched(staging) > _STALE:
                 self._drop(staging)
@@ -173,7 +173,7 @@ class Inbox:
             item.name: size for item in listed if (size := self._grown(test, upload, item)) != item.bytes
         }
         if short:
-            raise Refusal(409, "incomplete", f"{len(short)} files are not whole yet", files=short)
+            raise Refusal(409, "incomplete", f"{len(short)} files are incomplete", files=short)
         damaged = [item.name for item in listed if digest(self._file(test, upload, item.name)) != item.sha256]
         for name in damaged:
             self._file(test, upload, name).unlink()

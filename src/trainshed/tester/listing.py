@@ -33,7 +33,7 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True)
 class ListView:
-    """What a visitor asked to see of a table: rows with these words, by this column."""
+    """What a visitor wants to see of a table: rows that match the search, sorted by this column."""
 
     search: str = ""
     column: str = ""
@@ -51,7 +51,7 @@ class ListView:
         return cls(search[:_LONGEST_SEARCH].strip(), column[:_LONGEST_SEARCH], order == "desc")
 
     def rows(self, heads: Sequence[str], rows: Iterable[Row]) -> list[Row]:
-        """Those that hold every word, in the order asked for; without one, as they are."""
+        """Those that contain every word, in the requested order; without one, as they are."""
         wanted = self.search.lower().split()
         kept = [row for row in rows if _has_all(row, wanted)]
         names = [head.lstrip("#") for head in heads]
@@ -66,7 +66,7 @@ class ListView:
         return [row for _, row in known] + unknown
 
     def address(self, base: str, column: str) -> str:
-        """Where a head leads: sorted by its column, the second time the other way round."""
+        """The link of a column head: sorted by its column, the second time in reverse."""
         order = "desc" if column == self.column and not self.descending else "asc"
         parameters = {"q": self.search, "sort": column, "order": order}
         return f"{base}?{urlencode({name: value for name, value in parameters.items() if value})}"
@@ -117,7 +117,7 @@ def table(
 def listing(heads: Sequence[str], rows: Sequence[Row], view: ListView, base: str) -> str:
     """A table with its form, as the visitor asked to see it."""
     shown = view.rows(heads, rows)
-    empty = "<section><p>Nothing here has these words.</p></section>"
+    empty = "<section><p>No rows match.</p></section>"
     body = table(heads, shown, sorting=(view, base)) if shown else empty
     return view.form(base, heads, len(shown), len(rows)) + body
 

@@ -1,4 +1,4 @@
-"""The Tester's web pages: made on the server, without scripts, every word escaped.
+"""The Tester's web pages: made on the server, without scripts, every text escaped.
 
 They show the ledger and change nothing. Evidence files are not served: they stay on the organiser's disk. The
 report of a result that holds is served, as this Tester made it; the participant's own is not.
@@ -40,7 +40,7 @@ class Page:
 def page(
     ledger: Ledger, path: str, query: str = "", reports: Callable[[str, str], bool] = _no_report
 ) -> Page:
-    """The page at an address; `reports` tells whether there is a report of a result."""
+    """The page at an address; `reports` says whether there is a report of a result."""
     view = ListView.of(query)
     match path.strip("/").split("/"):
         case [""]:
@@ -147,7 +147,7 @@ def _test_page(ledger: Ledger, name: str, view: ListView) -> Page:
 def _rules(test: Test) -> str:
     """Which rules results of a test are held to."""
     if test.rules:
-        return "those of the organiser, to the letter"
+        return "exactly those of the organiser"
     named = test.public()["workload"]
     return f"those of workload {named['name']} version {named['version']}" if named else "none are named"
 
@@ -178,8 +178,8 @@ def _result_page(ledger: Ledger, test: str, upload: str, has_report: bool) -> Pa
     ]
     rows = [[f"<code>{escape(item['code'])}</code>", escape(item["message"])] for item in found.findings]
     none = {
-        "valid": "Nothing was found wrong.",
-        "unstable": "Nothing was found wrong, but the runs differ by more than the rules allow: it is not ranked.",
+        "valid": "No problems found.",
+        "unstable": "No problems found, but the runs differ by more than the rules allow: it is not ranked.",
         "received": "The check has not ended yet.",
     }
     findings = (
@@ -288,7 +288,7 @@ def _whole(title: str, body: str, current: str, status: int = 200) -> Page:
 
 
 def _missing() -> Page:
-    return _whole("Nothing is here", '<section><p><a href="/">To the ranking</a></p></section>', "", 404)
+    return _whole("Not found", '<section><p><a href="/">Back to the ranking</a></p></section>', "", 404)
 
 
 def _link(url: str, text: str) -> str:

@@ -44,7 +44,7 @@ from trainshed.tester.service import TesterService
 _CONNECTIONS = 64
 _IDLE = 30.0
 _HEAD = 15.0
-"""The longest that the head of a request may take of somebody who has not shown a token."""
+"""The longest that the head of a request may take without a valid token."""
 _REQUEST = 180.0
 """The longest one request may take, from its head to the answer."""
 _LOST = (ConnectionError, TimeoutError, ssl.SSLError)
@@ -121,10 +121,14 @@ class Handler(BaseHTTPRequestHandler):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Answer for what nobody foresaw; the connection ends, the server goes on."""
+        """Answer unexpected errors; the connection ends, the server continues."""
         self.close_connection = True
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            status, code, text = 507, "disk-full", "the Tester has no room left; it keeps what it has"
+            status, code, text = (
+                507,
+                "disk-full",
+                "the Tester's disk is full; results already received are kept",
+            )
         else:
             status, code, text = 500, "internal", "the Tester failed at this request; its log says where"
             self.server.tell_error(self.address_string(), error)
@@ -141,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             elif match[3] is None:
                 self._json(200, self.server.tester.state(test, self._upload(upload)))
             else:
-                raise Refusal(405, "method", "this address takes no GET")
+                raise Refusal(405, "method", "this address does not accept GET")
         elif path.startswith("/export/"):
             self._export(path.removeprefix("/export/"))
         elif match := _REPORT.match(path):
@@ -152,17 +156,17 @@ class Handler(BaseHTTPRequestHandler):
             self._send(page.status, page.kind, page.body.encode("utf-8", "replace"))
 
     def _report(self, test: str, upload: str) -> None:
-        """The report that this Tester made of a result; it brings its style with it and nothing else."""
+        """The report that this Tester made of a result; it contains its style and nothing else."""
         known = is_test_id(test) and self.server.tester.ledger.result(test, upload) is not None
         body = self.server.tester.inbox.report(test, upload) if known else None
         if body is None:
-            raise Refusal(404, "no-such-address", "there is no report of such a result")
+            raise Refusal(404, "no-such-address", "no such report")
         self._send(200, "text/html; charset=utf-8", body, "'unsafe-inline'")
 
     def _put(self) -> None:
         match = _API.match(urlsplit(self.path).path)
         if not match or not match[2] or match[3]:
-            raise Refusal(404, "no-such-address", "nothing is here to PUT to")
+            raise Refusal(404, "no-such-address", "no such resource for PUT")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         manifest = self._body(MANIFEST_BYTES)
         signature = self.headers.get("X-Trainshed-Signature", "")
@@ -171,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
     def _patch(self) -> None:
         match = _API.match(urlsplit(self.path).path)
         if not match or not match[4]:
-            raise Refusal(404, "no-such-address", "nothing is here to PATCH")
+            raise Refusal(404, "no-such-address", "no such resource for PATCH")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         span = _RANGE.match(self.headers.get("Content-Range", ""))
         if not span:
@@ -191,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         match = _API.match(path)
         if not match or match[3] != "commit":
-            raise Refusal(404, "no-such-address", "nothing is here to POST to")
+            raise Refusal(404, "no-such-address", "no such resource for POST")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         self._body(1024)
         self._json(200, self.server.tester.commit(test, upload))
@@ -235,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
         return token.strip() if kind == "Bearer" else ""
 
     def _allowed(self, test: str) -> str:
-        """The test, if the request carries its token. An unknown test and a wrong token look the same."""
+        """The test, if the request has its token. An unknown test and a wrong token look the same."""
         token, known = self._token(), self.server.tester.ledger.token_hash(test) if is_test_id(test) else ""
         if not token:
             raise Refusal(401, "no-token", "send the test's token as `Authorization: Bearer TOKEN`")
@@ -256,7 +260,7 @@ class Handler(BaseHTTPRequestHandler):
         if not _LENGTH.match(length):
             raise Refusal(400, "length", "Content-Length is not a number")
         if int(length) > limit:
-            raise Refusal(413, "too-large", f"{length} bytes came, at most {limit} are taken here")
+            raise Refusal(413, "too-large", f"{length} bytes sent, at most {limit} are accepted")
         data = self.rfile.read(int(length))
         if len(data) != int(length):
             self.close_connection = True

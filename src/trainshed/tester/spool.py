@@ -3,7 +3,7 @@
     <home>/spool/<test>-<upload>-<address>/entry.json, result/…, error.txt     waiting
     <home>/spool/sent/<test>-<upload>-<address>.json                           acknowledged, with the receipt
 
-An entry appears whole, by one rename. A kill between the Tester's word and our
+An entry appears whole, by one rename. A kill between the Tester's answer and our
 note only means that the same result is offered once more, which the Tester
 answers with the same receipt. A result acknowledged by one Tester is still sent to
 another: its address is part of the name. Tokens are never kept here.
@@ -67,7 +67,7 @@ class Spool:
         connection_to(url, authority)
         wrong = manifest.verify(folder)
         if wrong:
-            raise RefusedError(f"{folder} is not whole: {wrong[0].message}", "collect the result again")
+            raise RefusedError(f"{folder} is incomplete: {wrong[0].message}", "collect the result again")
         upload = upload_of((folder / manifest.NAME).read_bytes())
         entry = SpooledResult(url.rstrip("/"), test, upload, token_file, authority, time.time())
         folder = self.root / entry.name
@@ -159,7 +159,7 @@ def token_path(test: str) -> Path:
 def save_token(test: str, token: str) -> Path:
     """Keep a test's token in a file that only its owner can read."""
     if not is_test_id(test) or not is_token(token):
-        raise UsageError("this is no test id with a token", "copy both from the organiser's message")
+        raise UsageError("invalid test id or token", "copy both from the organiser's message")
     path = token_path(test)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -187,7 +187,7 @@ def find_token(test: str, token_file: str = "") -> str:
 def _plain_line(text: str, folder: str) -> str:
     """The token that a text holds; a text that holds anything else is refused without showing it."""
     if not is_token(text.strip()):
-        raise UsageError(f"{folder} does not hold one token and nothing else", "copy the token into it again")
+        raise UsageError(f"{folder} must contain exactly one token", "copy the token into it again")
     return text.strip()
 
 

@@ -1,6 +1,6 @@
 """The Tester's own judgement of a result: the same `check` as everywhere, and the rules of the test.
 
-A result is somebody else's data. `examine` reads it in a process of its own with
+A result is somebody else's data. `examine` reads it in its own process with
 limits on time and memory, so that no result can stop the Tester.
 """
 
@@ -23,7 +23,7 @@ from trainshed.bench.judge.cross.alike import Turns
 from trainshed.bench.result import NOT_ATTESTED
 from trainshed.errors import TrainshedError
 from trainshed.files import write_atomic
-from trainshed.tester.attest import HandedIn, attest, is_as_seen
+from trainshed.tester.attest import SubmittedRun, attest, is_as_seen
 from trainshed.tester.examine import DECLARED
 from trainshed.tester.headbook import HeadBook
 from trainshed.tester.inbox import report_path
@@ -65,7 +65,7 @@ class Checker:
                     return answer
                 self._end()
             if time.monotonic() - began >= self.seconds:
-                return _check_failed(f"the check did not end within {self.seconds:.0f} s")
+                return _check_failed(f"the check did not finish within {self.seconds:.0f} s")
         raise CheckerDied("the process that checks results ended without an answer")
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def judge(
     }
     findings += _against_heads(book, test, stored, answer)
     for other in sorted(others):
-        text = f"runs of this result were already handed in for test {other}"
+        text = f"runs of this result were already submitted for test {other}"
         findings.append({"code": "evidence-reused", "message": text})
     judged = replace(
         stored,
@@ -143,8 +143,8 @@ def judge(
 def _against_heads(
     book: HeadBook, test: Test, stored: Stored, answer: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """What came during the runs against what was handed in; says in the summary what the Tester saw."""
-    summary, chains = answer["summary"], [HandedIn.of(item) for item in answer["chains"]]
+    """Compare what came during the runs with what was submitted; the summary says what the Tester saw."""
+    summary, chains = answer["summary"], [SubmittedRun.of(item) for item in answer["chains"]]
     if not summary:
         return []
     known = {c.nonce: seen for c in chains if c.nonce and (seen := book.witnessed(test.id, c.nonce))}
@@ -168,7 +168,7 @@ def _check_failed(text: str) -> dict[str, Any]:
 
 
 def _against_test(test: Test, summary: dict[str, Any]) -> list[dict[str, str]]:
-    """What the test asks for and the result is not; of a result that cannot be read nothing is said."""
+    """Where the result does not match the test; nothing for a result that cannot be read."""
     if not summary:
         return []
     found = []
@@ -199,7 +199,7 @@ def _differs(what: str, message: str) -> dict[str, str]:
 
 
 def same_value(name: str, expected: str, stated: str) -> bool:
-    """Whether a word of submission.json means what the test has under this name."""
+    """Whether a value of submission.json means what the test has under this name."""
     if name == "model":
         return same_model(expected, stated)
     if name == "division":

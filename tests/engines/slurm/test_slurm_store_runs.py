@@ -1,4 +1,4 @@
-"""Runs that lie in an object store: one that was removed there, or cannot be reached, hides no other."""
+"""Runs that are in an object store: one that was removed there, or cannot be reached, hides no other."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_an_ordinary_user_gets_the_same_boundary(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_the_job_names_does_not_hide_the_nodes_own(shed: Shed) -> None:
-    """The home of this contract lies below /home, which the command names as a whole."""
+    """The home of this contract is below /home, which the command names as a whole."""
     job = shed.job(contract="apulis", command="ls /home >/dev/null; touch ~/written && ls ~/written")
     done = shed.cli("run", job)
     assert done.returncode == 0, done.stderr

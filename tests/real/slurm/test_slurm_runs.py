@@ -105,7 +105,7 @@ def test_nodes_have_names_addresses_ports_and_folders_of_their_own(site: Site) -
     nodes = run.plan_json()["nodes"]
     assert len({node["address"] for node in nodes}) == 2
     first, second = _log(run.path, 0), _log(run.path, 1)
-    # Of the machine's own /tmp a node sees no more than what lies there and it needs: the checkout, the test's
+    # Of the machine's own /tmp a node sees no more than what is there and it needs: the checkout, the test's
     # home, and where inputs are kept for later runs.
     needed = {path.parts[2] for path in (ROOT, site.folder) if path.parts[1] == "tmp"}
     needed.add(f"trainshed-{os.getuid()}")
@@ -163,7 +163,7 @@ def test_a_failed_attempt_is_tried_again_with_fresh_ports_and_its_log_kept(site:
     ended = site.wait(run)
     assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.driver_log(run)
     earlier, later = ((run.node(0) / f"rank-0{mark}.log").read_text() for mark in (".attempt-1", ""))
-    # Leased anew by each attempt, which may well give the same ones: the first has let go of them.
+    # Leased again by each attempt, which may well give the same ones: the first has let go of them.
     assert earlier.startswith("port ") and later.startswith("port ") and earlier != later
 
 

@@ -38,7 +38,7 @@ from trainshed.bench.result import (
 from trainshed.runs.events import RanksStarted
 
 MOST_LINES, MOST_TEXT = 20, 500
-"""Of a failing process's own words."""
+"""Of a failing process's last lines."""
 
 
 def measure_run(evidence: RunEvidence, rules: Rules, index: int = 1, folder: str = "") -> RunResult:
@@ -229,7 +229,7 @@ def _quality(
             missing = [Reason(code="quality-missing", message=f"no rank recorded the target {name!r}")]
             return nothing, nothing, nothing, missing if target else []
         quality: Quantity = Measured(value=other.quality, unit="1", source=other.quality_source)
-        untimed = NotMeasured(not_measured=f"{other.quality_source} carries no times")
+        untimed = NotMeasured(not_measured=f"{other.quality_source} has no timestamps")
         reached = target is None or target.reached(other.quality)
         return quality, untimed, untimed, [] if reached else [_not_reached(other.quality, rules)]
     values = [e.value for e in of_name]
@@ -359,7 +359,7 @@ def _seed(metered: dict[int, RankEvidence], evidence: RunEvidence, rules: Rules)
 
 
 def _settings(sessions: list[MeterSession], other: Ingested) -> dict[str, object]:
-    """What the script said of itself; a number that JSON does not have, such as inf, is kept as a word."""
+    """What the script said of itself; a number that JSON does not have, such as inf, is kept as text."""
     found: dict[str, object] = dict(other.settings)
     for session in sessions:
         for mark in session.all("setting"):

@@ -1,6 +1,6 @@
-"""`system.json`: the 33 fields of a system description, filled from what the machine tells.
+"""`system.json`: the 33 fields of a system description, filled from what the machine reports.
 
-A field that this machine cannot tell is "unknown", never a guess; `sources`
+A field that this machine does not report is "unknown", never a guess; `sources`
 says where each value came from. Fields given by the user win.
 """
 

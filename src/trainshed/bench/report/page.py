@@ -1,6 +1,6 @@
 """The report as one HTML file that needs nothing else: no script, no font, no network.
 
-The page itself is the template `report.html`, in which every word is escaped;
+The page itself is the template `report.html`, in which every text is escaped;
 here is only what it shows.
 """
 
@@ -70,7 +70,7 @@ def html(
     others: Sequence[HistoryEntry] = (),
     base: str | None = "",
 ) -> str:
-    """The page. `base` leads from it to the result folder, for links to logs; None makes no links."""
+    """The page. `base` is the relative path from it to the result folder, for links to logs; None makes no links."""
     from markupsafe import Markup
 
     figures = [

@@ -67,7 +67,7 @@ def lines(
         x = scale.x(0.0)
         parts.append(f'<line class="start" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
     for number, one in enumerate(shown):
-        # The first line is wider, so that lines that cover one another can be told apart.
+        # The first line is wider, so that lines that cover one another can be distinguished.
         parts.append(_line(one, number % COLOURS, scale, wide=number == 0 and len(shown) > 1))
     if level:
         # Written last, over the lines, above its own or below it where the plot ends.

@@ -1,4 +1,4 @@
-"""The report as Markdown and as CSV, and the words that all renderings share."""
+"""The report as Markdown and as CSV, and the texts that all renderings share."""
 
 from __future__ import annotations
 

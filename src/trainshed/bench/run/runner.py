@@ -1,6 +1,6 @@
 """Runs a workload N times through an engine and turns the runs into a result folder.
 
-Each run is noted in the folder before it starts and carries a label, so that
+Each run is recorded in the folder before it starts and has a label, so that
 `collect` finds it after a crash of this process. Ctrl-C stops the run everywhere
 and keeps what there is. Knows runs only through a Client.
 """
@@ -127,7 +127,7 @@ def _witnessed(witness: Witness | None, nonce: str, run: Path, say: Say) -> Abst
 
 
 def _say_why(summary: Summary, path: Path, say: Say) -> None:
-    """The failing rank's own words, and where the rest of them is."""
+    """The failing rank's last lines, and the path of its log."""
     failure = summary.failure
     say(f"  {summary.reason or summary.state.meaning}")
     for line in failure.last_lines if failure else ():

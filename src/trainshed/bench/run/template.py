@@ -22,7 +22,7 @@ implementations:
     # environment: {framework}      # once the script imports a framework; `trainshed env create` makes it
 scales:
   tiny:
-    shape: 1x2                # nodes x devices a node
+    shape: 1x2                # nodes x devices per node
     runs: 3
     dataset: {{name: points, folder: data, maker: make_data.py, checksum: ""}}
     target: {{name: accuracy, value: 0.85}}
@@ -32,7 +32,7 @@ scales:
 """
 
 MAKER = '''\
-"""Makes the data set in the folder given: points and whether they lie in a ring."""
+"""Makes the data set in the folder given: points and whether they are in a ring."""
 
 import random
 import sys
@@ -113,7 +113,7 @@ def make(folder: Path, framework: str) -> list[Path]:
     """Write the folder's files; one that exists is never overwritten."""
     name = folder.resolve().name
     if not NAME.match(name):
-        raise UsageError(f"{name!r} is no name for a workload", "use small letters, digits, dots and dashes")
+        raise UsageError(f"invalid workload name: {name!r}", "use small letters, digits, dots and dashes")
     if framework not in {"pytorch", "command"}:
         raise UsageError(
             f"--framework {framework}", "choose pytorch or command, and change workload.yaml later"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PACKAGE = str(Path(__file__).resolve().parents[2])
-"""What is given to scripts (moxing and the rest) lies in Trainshed's own package: an image must see it."""
+"""What is given to scripts (moxing and the rest) is in Trainshed's own package: an image must see it."""
 _LABEL = "trainshed"
 _MOST = {"nofile": 1 << 20, "nproc": 32768}
 """The most that is asked for. Of processes podman passes no more on, and then fails to set what it was asked."""

@@ -1,6 +1,6 @@
 """The driver of a run on a cluster: one process on the allocation's first node.
 
-It learns the facts of every node, plans, starts one agent a node and records
+It learns the facts of every node, plans, starts one agent per node and records
 the end. It decides nothing about ranks. When it dies, agents notice by the end
 of their pipe and stop. What only one cluster knows (its nodes, why it ends a
 job) its engine adds in a subclass.
@@ -43,7 +43,7 @@ from trainshed.runs.store_sync import StoreSync
 from trainshed.spec.job import JobSpec
 
 _CLOSING = 3600.0
-"""The longest agents may take to save outputs after the run was told to stop."""
+"""The longest agents may take to save outputs after the run was stopped."""
 _OVERTIME = 30.0
 """Seconds after a job's own timeout until the driver keeps it, if the coordinator did not."""
 _AFTER_END = 60.0
@@ -66,7 +66,7 @@ class Terms:
     team: str = "default"
     emulate: bool = False
     store: Mapping[str, str] = field(default_factory=dict)
-    """Variables that lead to the object store, without its keys."""
+    """Variables of the object store, without its keys."""
     env: Mapping[str, str] = field(default_factory=dict)
     process_env: ProcessEnv | None = None
 
@@ -78,7 +78,7 @@ class Terms:
 
 @dataclass
 class ClusterDriver(ABC):
-    """Brings one allocation through the attempts of a run."""
+    """Runs the attempts of a run in one allocation."""
 
     run: RunDirectory
     job: JobSpec
@@ -86,9 +86,9 @@ class ClusterDriver(ABC):
     values: Mapping[str, str]
     """The job's secrets and the store's keys."""
     start: int = 0
-    """How often the cluster has started this driver before: each start has events of its own."""
+    """How often the cluster has started this driver before: each start has its own events."""
     sync: StoreSync | None = None
-    """What brings the run to an object store, where nodes share no file system."""
+    """Uploads the run to an object store, where nodes share no file system."""
     access: Mapping[str, str] = field(default_factory=dict)
     _stop: Failure | None = None
     _attempt: int = 0
@@ -107,7 +107,7 @@ class ClusterDriver(ABC):
 
     @abstractmethod
     def explain(self, stop: Failure) -> Failure:
-        """Why the cluster told this driver to stop, as far as it says."""
+        """Why the cluster stopped this driver, as far as known."""
 
     @abstractmethod
     def conclude(self, outcome: Outcome) -> Outcome | None:
@@ -169,7 +169,7 @@ class ClusterDriver(ABC):
         return self._outcome(code)
 
     def _check(self) -> None:
-        """Ends the attempt when somebody has asked for that, also before this driver was there."""
+        """Ends the attempt when a stop was requested, also before this driver started."""
         if requested := self.run.stop_reason():
             raise Failed(Failure(Cause.STOP, requested))
         self.look()
@@ -228,7 +228,7 @@ class ClusterDriver(ABC):
         where = f"node {cannot[0].index} ({cannot[0].name}): {cannot[0].no_sandbox}"
         if wanted == "sandbox":
             raise Failed(Failure(Cause.ENGINE, f"isolation=sandbox fails on {where}", cannot[0].index))
-        self.record.append(Note(f"no isolation, since on {where}; {sandbox.WITHOUT}"))
+        self.record.append(Note(f"no isolation, because on {where}; {sandbox.WITHOUT}"))
         return "plain"
 
     def _handover(self, planned: Plan, order: Order) -> Handover:
@@ -264,7 +264,7 @@ class ClusterDriver(ABC):
             self.look()
             self._keep_timeout(time.monotonic() - began)
             if ended is None and nodes.recorded_outcome(self.run, self._attempt):
-                # Nodes that share no file system still carry their part of the run to the store.
+                # Nodes that share no file system still upload their part of the run to the store.
                 ended = time.monotonic() + (_CLOSING if self.sync else _AFTER_END)
             if self._stop and deadline is None:
                 deadline = time.monotonic() + grace + _CLOSING
@@ -319,7 +319,7 @@ class ClusterDriver(ABC):
 
 
 def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callable[[], None]) -> int:
-    """Bring a run to its end, recorded whatever happens; the job's exit code."""
+    """Run to the end, which is recorded whatever happens; the job's exit code."""
     if run.end():
         return 0
     outcome: Outcome | None
@@ -332,7 +332,7 @@ def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callabl
         outcome = Outcome.of(Failure(Cause.ENGINE, f"on {socket.gethostname()}: {error}", log=LOG))
     except Exception as error:  # a mistake of ours: the run must still end and say so
         traceback.print_exc()
-        outcome = Outcome.of(Failure(Cause.ENGINE, f"the driver made a mistake: {error!r}", log=LOG))
+        outcome = Outcome.of(Failure(Cause.ENGINE, f"internal error in the driver: {error!r}", log=LOG))
     if outcome is None:
         return 0
     forget()
@@ -341,5 +341,5 @@ def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callabl
 
 
 def _is_record(name: str) -> bool:
-    """Whether a file is what another node tells of itself."""
+    """Whether a file is another node's record."""
     return name.startswith("events/node-") and not name.startswith("events/node-0-")

@@ -21,7 +21,7 @@ _FOR_SRUN = ("SLURM_CONF", "SLURM_JOB_ID")
 
 
 def prefix(python: str, tool: str, label: str, mounts: Mounts) -> tuple[str, ...]:
-    """What stands before a process' own words; `{node}` in a path becomes the node's number."""
+    """The prefix of a process' command line; `{node}` in a path becomes the node's number."""
     pairs = json.dumps([list(pair) for pair in mounts])
     return (python, "-m", "trainshed.engines.cluster.enter", tool, label, pairs)
 
@@ -63,11 +63,11 @@ def command(
             "--export=ALL",
         ]
         inside = [f"--container-mounts={','.join(bound)}", f"--container-workdir={folder}"]
-        # srun tells the process of a world of one: it gets its own back.
+        # srun sets variables of a world of one: the process gets its own back.
         world = [f"{name}={known[name]}" for name in names if name.startswith("SLURM") and name in known]
         unset = [argument for name in _OF_STEP for argument in ("-u", name)]
         return [*start, *node, f"--container-image={image}", *inside, "env", *unset, *world, *argv]
-    raise ValueError(f"no container tool is called {tool!r}")
+    raise ValueError(f"unknown container tool: {tool!r}")
 
 
 def _parse(arguments: Sequence[str]) -> tuple[str, list[str], str, list[str]]:
@@ -86,7 +86,7 @@ def main() -> None:
     argv = command(sys.argv[1], sys.argv[2], mounts, sys.argv[4:], os.environ)
     env = dict(os.environ)
     if sys.argv[1] == "pyxis":
-        # srun would take a rank's world for options of its own.
+        # srun would take a rank's world for its own options.
         env = {
             name: value for name, value in env.items() if not name.startswith("SLURM") or name in _FOR_SRUN
         }

@@ -47,12 +47,12 @@ def command(run: Path, index: str, name: str, cpus: str) -> list[str]:
 
 
 def hosted(run: RunDirectory, node: int | str) -> RunDirectory:
-    """Where a node has its part of a run that lies in an object store, given the driver's: which is node 0's too."""
+    """Where a node has its part of a run that is in an object store, given the driver's: which is node 0's too."""
     return RunDirectory(run.path.parent.with_name(f"carried-{node}") / run.id)
 
 
 def make_private_folder(path: Path) -> Path:
-    """A folder on this node's own disk that nobody else can have put there."""
+    """A folder on this node's own disk that no other user can have created."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.stat().st_uid != os.getuid():
         raise TrainshedError(f"{path} belongs to another user", "ask its owner, or set the profile's scratch")
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _work_in_object_store(run: RunDirectory, index: int, order: Order) -> int:
-    """The node's part of a run that lies in an object store: fetched, worked on, uploaded again."""
+    """The node's part of a run that is in an object store: fetched, worked on, uploaded again."""
     url = order.place["url"]
     if index == 0:
         return _work(run, index, order)  # the driver uploads it
@@ -126,7 +126,7 @@ def _work(run: RunDirectory, index: int, order: Order) -> int:
             homes.take(node)
         if run.is_unsaved(index):
             where = f"{Path(order.scratch) / f'node-{index}'} of {node.name}"
-            run.writer(f"node-{index}-0").append(Note(f"outputs that could not be saved lie in {where}"))
+            run.writer(f"node-{index}-0").append(Note(f"outputs that could not be saved are in {where}"))
         else:
             shutil.rmtree(Path(order.scratch) / f"node-{index}", ignore_errors=True)
             with contextlib.suppress(OSError):
@@ -138,8 +138,8 @@ def _facts(index: int, name: str, cpus: int, question: Question) -> tuple[Facts,
     found = _devices(index, question, kind)
     address = _address(index, question)
     fixed = None if ipaddress.ip_address(address).is_loopback else address
-    # Nodes that share one machine get loopback addresses of their own, as virtual nodes do.
-    # Ports that no earlier attempt had, so that nobody left of it finds this one: from any place on.
+    # Nodes that share one machine get their own loopback addresses, as virtual nodes do.
+    # Ports that no earlier attempt had, so that nothing left of it reaches this one: from a random start.
     lease = leases.Lease()
     (host,) = leases.take_ports([found], lease, fixed, secrets.randbelow(1 << 16))
     devices = tuple((device.index, device.address) for device in found)
@@ -185,7 +185,7 @@ def _interface_address(name: str) -> str:
         except OSError as error:
             interfaces = ", ".join(item for _, item in socket.if_nameindex())
             raise RuntimeError(
-                f"interface {name!r} has no IPv4 address here ({error.strerror}); there are {interfaces}"
+                f"interface {name!r} has no IPv4 address here ({error.strerror}); interfaces: {interfaces}"
             ) from error
     return socket.inet_ntoa(answer[20:24])
 

@@ -1,6 +1,6 @@
 """Slurm's own commands, run here, with an end to every wait. It decides nothing.
 
-Commands get a small environment of their own: what the user's shell holds
+Commands get their own small environment: what the user's shell holds
 (keys among it) would otherwise be kept by Slurm with the job.
 """
 
@@ -35,7 +35,7 @@ class Slurm:
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
     def submit(self, script: str, brought: Mapping[str, str] | None = None) -> str:
-        """The job's number; RefusedError with Slurm's own words when it does not take it.
+        """The job's number; RefusedError with Slurm's message when Slurm rejects it.
 
         What the job will find when it starts must be there before. `brought` are variables that
         Slurm keeps with the job.
@@ -96,7 +96,7 @@ class Slurm:
         done = self._run(command)
         if done.returncode != 0:
             raise SlurmError(
-                f"{command[0]}: {_last_error(done.stderr)}", "`trainshed doctor --engine slurm` tells more"
+                f"{command[0]}: {_last_error(done.stderr)}", "run `trainshed doctor --engine slurm`"
             )
         return done.stdout
 
@@ -146,7 +146,7 @@ _REFUSALS = {
     "account": "ask the administrator which account to use, then -o account=NAME",
     "qos": "ask the administrator which QOS to use, then -o qos=NAME",
     "node count": "ask for fewer nodes, or another partition",
-    "node configuration": "no node of the partition is that large: ask for fewer devices a node",
+    "node configuration": "no node of the partition is that large: ask for fewer devices per node",
     "time limit": "ask for less time with -o time=…",
     "contact slurm controller": "the controller does not answer: try again, or ask the administrator",
 }

@@ -98,7 +98,7 @@ def _cluster(slurm: Slurm, chosen: SlurmSettings) -> Iterator[Check]:
         "" if requeue == "1" else "ask for JobRequeue=1, or runs do not survive preemption",
     )
     wait = conf.get("KillWait", "")
-    yield Check("time to stop", True, f"KillWait {wait}: what `scancel` leaves a job for saving outputs")
+    yield Check("time to stop", True, f"KillWait {wait}: time that `scancel` leaves a job to save outputs")
 
 
 def _nodes(chosen: SlurmSettings, context: Context) -> Iterator[Check]:
@@ -144,7 +144,7 @@ def _runs(chosen: SlurmSettings, context: Context) -> Check:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system a path lies on, by the longest mount point above it."""
+    """The type of the file system a path is on, by the longest mount point above it."""
     best, kind = "", "an unknown file system"
     try:
         for line in Path("/proc/mounts").read_text().splitlines():

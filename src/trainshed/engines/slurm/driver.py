@@ -50,7 +50,7 @@ _SIGNALLED = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 @dataclass
 class SlurmDriver(ClusterDriver):
-    """Brings one Slurm job through the attempts of a run."""
+    """Runs the attempts of a run in one Slurm job."""
 
     profile: Profile = field(default_factory=lambda: Profile.model_validate({}))
     slurm: Slurm = field(default_factory=Slurm)
@@ -58,7 +58,7 @@ class SlurmDriver(ClusterDriver):
     _warning: float = float("inf")
     """When this driver warns its agents of Slurm's time limit, if Slurm has not done so before."""
     _log_from: int = 0
-    """Where this start of the job begins in its log: what is before it tells of earlier ones."""
+    """Where this start of the job begins in its log: what is before it is of earlier ones."""
 
     def drive(self) -> Outcome | None:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class SlurmDriver(ClusterDriver):
         )
 
     def look(self) -> None:
-        """A warning of Slurm's time limit may have come before this process could hear it."""
+        """A warning of Slurm's time limit may have come before this process could handle it."""
         if time.time() < self._warning:
             return
         self._warning = self._warning_time()  # the limit may have been moved
@@ -103,7 +103,7 @@ class SlurmDriver(ClusterDriver):
             self.request_stop(failure_of(JobState.TIMEOUT))
 
     def explain(self, stop: Failure) -> Failure:
-        """The same signal tells of a stop, of the end of the time limit, and of Slurm taking nodes away."""
+        """The same signal is sent for a stop, for the end of the time limit, and when Slurm takes nodes away."""
         record, state = self._slurm_record()
         end = _seconds(record.get("EndTime", ""))
         if state is JobState.RUNNING and end is not None and end - time.time() < _SOON:
@@ -114,7 +114,7 @@ class SlurmDriver(ClusterDriver):
         failure = outcome.failure
         if failure is None or self.run.stop_reason():
             return outcome
-        # Slurm signals ranks too when it ends a job: their death by it is no reason of their own.
+        # Slurm signals ranks too when it ends a job: dying from it is not their own failure.
         if failure.cause in _OWN_CAUSES and failure.exit_code not in _SIGNALLED:
             return outcome
         record, state = self._slurm_record()
@@ -145,7 +145,7 @@ class SlurmDriver(ClusterDriver):
 
 
 def drive(run: RunDirectory, sync: StoreSync | None = None, access: Mapping[str, str] | None = None) -> int:
-    """Bring a run to its end; the job's exit code."""
+    """Run to the end; the job's exit code."""
 
     def make() -> SlurmDriver:
         job = load_job(run.path / "job.yaml")
@@ -176,7 +176,7 @@ def _resolve(address: str, name: str) -> str:
     for text in (address, name):
         with contextlib.suppress(OSError):
             return socket.gethostbyname(text)
-    raise Failed(Failure(Cause.NODE, f"node {name}: neither {address!r} nor its name leads to an address"))
+    raise Failed(Failure(Cause.NODE, f"node {name}: neither {address!r} nor its name resolves to an address"))
 
 
 def _seconds(stamp: str) -> float | None:

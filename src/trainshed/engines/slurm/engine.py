@@ -125,7 +125,7 @@ class SlurmEngine(Engine):
             job = Slurm(profile.slurm_conf).submit(prepared.text, brought)
         except BaseException:
             for run in runs:
-                with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
+                with contextlib.suppress(TrainshedError):  # the first error must be reported
                     locations.remove(run, access)
             raise
         for index, run in enumerate(runs):
@@ -203,7 +203,7 @@ class SlurmEngine(Engine):
         if request.job.image and not chosen.profile.container:
             raise RefusedError(
                 f"image {request.job.image!r}: how this cluster runs containers is not known",
-                "say so with -o container=podman, apptainer, pyxis or enroot, or in the site's profile",
+                "set -o container=podman, apptainer, pyxis or enroot, or in the site's profile",
             )
         return chosen
 
@@ -243,7 +243,7 @@ class SlurmEngine(Engine):
         if state and not state_of(state).is_over:
             return EngineStatus()
         if not state and _is_sampled(run):
-            return EngineStatus(waiting="Slurm does not know the job any more, but its nodes still work")
+            return EngineStatus(waiting="Slurm no longer knows the job, but its nodes still run it")
         requested = run.stop_reason()
         failure = failure_of(state, requested, entry.reason if entry else "") if state else None
         return EngineStatus(alive=False, failure=failure)
@@ -266,14 +266,14 @@ def _is_sampled(run: RunDirectory) -> bool:
 
 
 def _is_young(run: RunDirectory) -> bool:
-    """Whether whoever submits the run may still be waiting for Slurm's answer."""
+    """Whether the submitter the run may still be waiting for Slurm's answer."""
     return time.time() - run.submitted().time < _SUBMITTING
 
 
 def _is_requeued(run: RunDirectory, job: str, slurm: Slurm) -> bool:
-    """Whether Slurm put a job back that ran: said here if its driver died with its host.
+    """Whether Slurm requeued a job that ran: known only from Slurm if its driver died with its host.
 
-    What squeue said may be older than the attempt, so Slurm's count of restarts decides.
+    squeue's answer may be older than the attempt, so Slurm's count of restarts decides.
     """
     events = run.events("driver-", "reconciler")
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
@@ -309,7 +309,7 @@ def _path(chosen: SlurmSettings, run: RunDirectory) -> str:
 
 
 def _preview_plan(request: Request, left: Submission, keys: tuple[str, ...], name: str) -> Plan:
-    """The plan on placeholder hosts, from a range of addresses that belongs to nobody."""
+    """The plan on placeholder hosts, from an unassigned range of addresses."""
     wanted, context, chosen = request.job.resources, request.context, left.settings
     devices = tuple(Device(index) for index in range(wanted.devices))
     hosts = [

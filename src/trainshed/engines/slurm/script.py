@@ -34,7 +34,7 @@ class Home:
     folder: str
     environments: str
     runs: str = ""
-    """The URL below which runs lie in an object store; empty: in a folder that nodes share."""
+    """The URL below which runs are in an object store; empty: in a folder that nodes share."""
 
 
 def render(
@@ -44,7 +44,7 @@ def render(
     lines = ["#!/bin/bash"]
     requested = options(job, settings, runs, dependency, emulate, in_object_store=bool(where.runs))
     lines += [f"#SBATCH {option}" for option in requested]
-    # Slurm may warn of the time limit at once, before the driver can hear it: it looks at the clock itself.
+    # Slurm may warn of the time limit at once, before the driver can handle it: it checks the clock itself.
     lines += ["", "trap '' TERM", *_environment(settings, where)]
     if len(runs) == 1:
         lines.append(f"run={shlex.quote(runs[0])}")
@@ -105,7 +105,7 @@ def options(
 
 
 def queue_notes(job: JobSpec, settings: SlurmSettings) -> list[str]:
-    """What Slurm cannot be told of a job's priority."""
+    """What Slurm cannot express of a job's priority."""
     notes = []
     if job.priority > DEFAULT_PRIORITY:
         notes.append(

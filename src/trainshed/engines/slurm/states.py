@@ -86,7 +86,7 @@ _REASONS = {
     "Cleaning": "Slurm still cleans up after its earlier start",
     "JobHeldUser": "it is held; release it with `scontrol release`",
     "JobHeldAdmin": "the administrator holds it",
-    "JobArrayTaskLimit": "as many runs of its array as allowed are under way",
+    "JobArrayTaskLimit": "as many runs of its array as allowed are active",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition takes no jobs now",
     "PartitionNodeLimit": "its partition does not have (or allow) that many nodes",
@@ -136,7 +136,7 @@ def parse_squeue(text: str) -> list[QueueEntry]:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """The `Name=value` words of one scontrol record; a value may hold blanks."""
+    """The `Name=value` fields of one scontrol record; a value may hold blanks."""
     pieces = re.split(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=", text.strip())
     found: dict[str, str] = {}
     for name, value in zip(pieces[1::2], pieces[2::2], strict=False):
@@ -180,7 +180,7 @@ def describe_reason(reason: str) -> str:
 
 
 def failure_of(state: str, requested: str = "", reason: str = "") -> Failure:
-    """The end of a run by Slurm's word; a stop that was asked for explains whatever followed."""
+    """The end of a run by Slurm's state; a requested stop explains whatever followed."""
     known = state_of(state)
     if requested:
         return Failure(Cause.STOP, requested)

@@ -1,8 +1,8 @@
-"""Stands before `horovodrun` on a node's PATH: mends what a virtual node lacks, says so, and starts it.
+"""Stands before `horovodrun` on a node's PATH: fixes what a virtual node lacks, says so, and starts it.
 
 - A network interface that the node does not have (ib0) becomes the one that has the node's address.
   Without any, the same one is named: looking for one would find none on loopback addresses.
-- Variables in which nodes differ, and secrets, are not carried to other nodes: each has its own there.
+- Variables in which nodes differ, and secrets, are not passed to other nodes: each has its own there.
 
 Of the standard library and Horovod alone: it is run by the job's own Python.
 """
@@ -21,7 +21,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def interface_of(address: str) -> str:
-    """The interface that carries an address of this node; empty when none is found."""
+    """The interface with an address of this node; empty when none is found."""
     if address.startswith("127."):
         # All of 127/8 is the loopback's, though it lists only one address.
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "")
@@ -42,7 +42,7 @@ def interface_of(address: str) -> str:
 def translate(
     arguments: Sequence[str], present: Sequence[str], interface: str
 ) -> tuple[list[str], list[str]]:
-    """Arguments for the real horovodrun, and what must be said about them. `interface`: the interface to use."""
+    """Arguments for the real horovodrun, and messages about them. `interface`: the interface to use."""
     options, command = split(arguments)
     result: list[str] = []
     said: list[str] = []
@@ -70,7 +70,7 @@ def translate(
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """horovodrun's own options, and the command it is to start: the first word that is no option's value."""
+    """horovodrun's own options, and the command it is to start: the first argument that is not an option's value."""
     for i, item in enumerate(arguments):
         before = arguments[i - 1] if i else ""
         if not item.startswith("-") and (not before.startswith("-") or "=" in before):

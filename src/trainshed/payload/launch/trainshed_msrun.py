@@ -2,7 +2,7 @@
 
 - Options about nodes and ranks that are missing get the job's values, with a line in the log.
 - msrun starts the scheduler where the master's address is an interface's own. That of a virtual node
-  is not, so the first node's msrun would wait for ever: the scheduler is started here, by the
+  is not, so the first node's msrun would wait forever: the scheduler is started here, by the
   variables that MindSpore defines for it. It also ends as soon as msrun does: msrun itself would
   wait half a minute for it after a worker has died.
 

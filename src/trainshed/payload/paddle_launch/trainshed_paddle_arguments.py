@@ -1,7 +1,7 @@
 """Turns the arguments of old `python -m paddle.distributed.launch` into those of today's launcher.
 
 Paddle up to 2.0 took --cluster_node_ips, --node_ip, --started_port and --selected_gpus. Today's
-launcher drops them with a mere warning and starts one process. Pure and of the standard library
+launcher drops them with only a warning and starts one process. Pure and of the standard library
 alone: it is imported by the job's own Python.
 """
 
@@ -92,7 +92,7 @@ def _addresses(
         )
     port = values["--started_port"]
     if port and not (port.isdigit() and 0 < int(port) < 65536):
-        raise ArgumentsError(f"--started_port={port} is no port; give a number from 1 to 65535")
+        raise ArgumentsError(f"--started_port={port} is not a port; give a number from 1 to 65535")
     wanted = {"--ips": ",".join(hosts), "--host": address, "--start_port": port}
     for name in sorted(today & {option for option, value in wanted.items() if value}):
         warnings.append(f"{name} is given in its old and in its new form; the new one counts")
@@ -128,7 +128,7 @@ def _processes(
 def _numbers(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdigit() for part in parts):
-        raise ArgumentsError(f"{GPUS}={text} is no list of device numbers; write 0,1,2")
+        raise ArgumentsError(f"{GPUS}={text} is not a list of device numbers; write 0,1,2")
     if len(set(parts)) != len(parts):
         raise ArgumentsError(f"{GPUS}={text} names a device twice; name each once")
     return [int(part) for part in parts]

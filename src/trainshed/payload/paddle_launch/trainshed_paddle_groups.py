@@ -1,6 +1,6 @@
-"""Gives every group of Paddle's ranks on gloo a rendezvous of its own.
+"""Gives every group of Paddle's ranks on gloo its own rendezvous.
 
-Paddle 3 makes two meshes of connections for a group. The addresses of the second lie in one store for all
+Paddle 3 makes two meshes of connections for a group. The addresses of the second are in one store for all
 groups, under the bare number of the rank. A rank that comes to it before the others reads where they
 listened for the group before (fleet always makes a second group): "Connection refused", now and then.
 Standard library only: the job's own Python imports it.

@@ -11,7 +11,7 @@ _MODULE = "paddle.distributed.launch"
 
 
 def _is_launcher() -> bool:
-    """The word before the program's arguments names the module: `-m NAME` or `-mNAME`."""
+    """The argument before the program's own names the module: `-m NAME` or `-mNAME`."""
     if not sys.argv or sys.argv[0] != "-m":
         return False
     arguments: list[str] = getattr(sys, "orig_argv", [])

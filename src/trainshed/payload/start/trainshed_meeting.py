@@ -1,8 +1,8 @@
 """Where the ranks of a world wait for one another at their end: a socket of rank 0.
 
 Every other rank holds a connection to it from the moment it has joined, and sends one byte when its work
-is done. A connection that ends without it is a rank that died, for which nobody waits. Rank 0 answers all
-with one byte when nobody is left to wait for. Nothing is decided here but when a process leaves.
+is done. A connection that ends without it is a rank that died, for which no rank waits. Rank 0 answers all
+with one byte when there is no rank left to wait for. Nothing is decided here but when a process leaves.
 Standard library only: the job's own Python imports it.
 """
 
@@ -55,7 +55,7 @@ class Meeting:
             else:
                 self._answer(time.monotonic() + limit)
         except OSError:
-            pass  # whoever waited with us is gone: nothing is left to wait for
+            pass  # the other ranks are gone: nothing is left to wait for
 
     def _listen(self) -> None:
         server = socket.socket()

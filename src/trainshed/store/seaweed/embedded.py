@@ -1,7 +1,7 @@
 """The embedded object store's life: SeaweedFS started once, found by everyone, stopped on request.
 
 One watcher process (`trainshed.store.seaweed.watch`) runs the store and starts it again if it dies. Everything
-lies in the folder `store` of Trainshed's home; it knows nothing of jobs.
+is in the folder `store` of Trainshed's home; it knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Status:
-    """What `store status` tells."""
+    """What `store status` prints."""
 
     running: bool
     url: str
@@ -141,7 +141,7 @@ def status(home: Path | None = None) -> Status:
 
 
 def reload_identities(home: Path | None = None) -> None:
-    """Tell a running store that users or rights changed, and make the buckets that belong to them."""
+    """Notify a running store that users or permissions changed, and make the buckets that belong to them."""
     home = home or trainshed_home()
     root = folder(home)
     state = _state(root)

@@ -82,7 +82,7 @@ class Watcher:
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         """Now and then the log is kept short. While stopping: patience has ended.
 
-        SeaweedFS lingers long after its doors are shut; what it acknowledged is in files already.
+        SeaweedFS takes long to exit after its ports are closed; what it acknowledged is in files already.
         """
         if not self.stopping:
             trim(self.root / "weed.log")

@@ -23,7 +23,7 @@ def submission(case: Case) -> Iterator[str]:
     if len(found) > 1:
         yield f"the run was submitted {len(found)} times"
     if case.evidence.events and not found:
-        yield "nothing tells how the run was submitted"
+        yield "there is no record of how the run was submitted"
     for _, body in found[:1]:
         shape = f"{case.rules.nodes}x{case.rules.ranks_per_node}"
         if body.shape != shape:
@@ -131,7 +131,7 @@ def process_ids(case: Case) -> Iterator[str]:
             yield f"rank {seen[key]} and rank {rank.rank} of node {rank.node} were both process {session.pid}"
         seen.setdefault(key, rank.rank)
         pid = started.get((rank.node, f"rank-{rank.rank}"))
-        # In a node with processes of its own, numbers only grow.
+        # In a node with its own processes, numbers only grow.
         if isolated and pid is not None and 0 < session.pid < pid:
             yield f"rank {rank.rank} was started as process {pid} and measured as process {session.pid}"
 

@@ -85,7 +85,7 @@ def finished_once(case: Case) -> Iterator[str]:
 
 @rule("writer-unknown")
 def writers(case: Case) -> Iterator[str]:
-    """Each event was written by whoever may write it."""
+    """Each event was written by a writer that may write it."""
     allowed: dict[type, tuple[str, ...]] = {
         Submitted: ("submit",),
         RanksStarted: ("coordinator-",),
@@ -115,7 +115,7 @@ def event_order(case: Case) -> Iterator[str]:
     if chain:
         for event in case.evidence.events:
             if not chain[0].time - OTHER_MACHINE <= event.time <= chain[-1].time + OTHER_MACHINE:
-                yield f"{event.writer}: {event.kind.value} lies outside of the run"
+                yield f"{event.writer}: {event.kind.value} is outside the run"
 
 
 @rule("summary-differs")
@@ -206,7 +206,7 @@ def phases_in_run(case: Case) -> Iterator[str]:
     for writer, found in by_writer.items():
         for (before, _), (after, body) in pairwise(found):
             if after.time - body.seconds < before.time - SAME_MACHINE:
-                yield f"{writer}: phase {body.phase:.40} began before the phase in front of it ended"
+                yield f"{writer}: phase {body.phase:.40} began before the previous phase ended"
         for event, body in found:
             span = spans.get((node_of(event), "node")) if body.phase == _RUN_PHASE else None
             if span is None or span[0] is None or span[1] is None:

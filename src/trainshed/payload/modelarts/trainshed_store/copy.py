@@ -210,9 +210,9 @@ class _Job:
         else:
             left, right = (os.path.realpath(p.path).rstrip("/") + "/" for p in (a, b))
         if left == right or (not single and right.startswith(left)):
-            raise UsageError(f"{b} is or lies inside {a}", "choose a destination outside the source")
+            raise UsageError(f"{b} is the same as or inside {a}", "choose a destination outside the source")
         if delete and left.startswith(right):
-            raise UsageError(f"{a} lies inside {b}, where --delete would remove it", "leave --delete out")
+            raise UsageError(f"{a} is inside {b}, where --delete would remove it", "leave --delete out")
 
     def _reader(self, single: bool, follow_links: bool) -> LocalReader | RemoteReader:
         location = self.source

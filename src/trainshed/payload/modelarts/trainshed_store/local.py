@@ -1,7 +1,7 @@
 """A destination directory nothing can be written outside of.
 
 Every path is walked from the root's descriptor, component by component, without following links, so neither
-a hostile name nor a link planted in the destination leads elsewhere. A file appears whole, by rename.
+a hostile name nor a link planted in the destination leads outside. A file appears whole, by rename.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _unique() -> str:
-    """A name nobody else takes; a process number would not do, since nodes count their processes alike."""
+    """A unique name; a process number is not enough, since nodes have the same process numbers."""
     return os.urandom(8).hex()
 
 
@@ -143,7 +143,7 @@ class Partial:
             try:
                 fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Another copier writes this file: work beside it under a name of our own.
+                # Another copier writes this file: work beside it under our own name.
                 os.close(self._journal)
                 unique = f"{PARTIAL_PREFIX}{_unique()}"
                 self._data, self._log = f"{unique}{PARTIAL_SUFFIX}", f"{unique}-journal{PARTIAL_SUFFIX}"
@@ -236,4 +236,6 @@ def explained(path: str) -> Iterator[None]:
             ) from error
         if isinstance(error, IsADirectoryError):
             raise StoreError(f"{path} is a directory, a file is to be written there", "remove it") from error
-        raise StoreError(f"cannot write {path}: {error.strerror}", "check the path and its rights") from error
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", "check the path and its permissions"
+        ) from error

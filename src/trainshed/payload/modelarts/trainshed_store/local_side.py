@@ -42,11 +42,11 @@ class LocalReading:
         except FileNotFoundError as error:
             raise ChangedError("vanished before it was copied") from error
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}", "check its rights") from error
+            raise StoreError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
         info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(self._fd)
-            raise StoreError(f"{path} is no file", "name a file")
+            raise StoreError(f"{path} is not a file", "name a file")
         self._seen = (info.st_size, info.st_mtime_ns)
         self.size = info.st_size
         executable = info.st_mode & 0o111

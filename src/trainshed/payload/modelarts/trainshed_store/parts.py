@@ -17,7 +17,7 @@ def part_size(size: int) -> int:
 
 
 def fetched_part_size(size: int, *, is_local: bool) -> int:
-    """Parts of a download that nobody holds in memory: large where each request takes our own cores' time."""
+    """Parts of a download that is not held in memory: large where the store shares this machine's cores."""
     return max(part_size(size), PART_LOCAL) if is_local else part_size(size)
 
 

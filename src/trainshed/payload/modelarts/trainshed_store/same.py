@@ -41,7 +41,7 @@ def is_same(
 
 
 def has_etag(path: str, size: int, etag: str) -> bool:
-    """Whether the file's bytes have this ETag; False when the ETag does not tell."""
+    """Whether the file's bytes have this ETag; False when the ETag is not a hash of them."""
     plain, _, count = etag.partition("-")
     if not is_md5(plain):
         return False

@@ -20,7 +20,7 @@ SERVER_COPY_LIMIT = 5 << 30
 
 @dataclass
 class CopyLedger:
-    """What there is to tell afterwards. Lists are only appended to, which threads may do."""
+    """What is reported afterwards. Lists are only appended to, which threads may do."""
 
     bytes: int = 0
     unrepresentable: list[Problem] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Requests to one S3-compatible store: signed, retried with an end, errors put in words.
+"""Requests to one S3-compatible store: signed, retried a bounded number of times, with readable errors.
 
 It knows nothing of what is asked for. Keys are passed exactly as they are stored.
 """
@@ -221,7 +221,7 @@ class Caller:
         if answer.status in (401, 403) or code in DENIED:
             return AccessDeniedError(
                 f"{self.credentials.endpoint} refused {what}: {code or answer.status} {said}".rstrip(),
-                f"keys come from {self.credentials.source}; check them and the rights on the bucket",
+                f"keys come from {self.credentials.source}; check them and the permissions on the bucket",
             )
         if answer.status == 412:
             return PreconditionError(f"{what} changed while it was read", "copy it again")

@@ -1,4 +1,4 @@
-"""The way from `moxing` to the copy engine that lies beside it, `trainshed_store`.
+"""Connects `moxing` to the copy engine beside it, `trainshed_store`.
 
 Nothing of an installed Trainshed is loaded: the job's Python may be older than Trainshed, or have another one.
 """

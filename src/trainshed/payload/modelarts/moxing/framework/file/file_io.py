@@ -48,7 +48,7 @@ def copy(src_url, dst_url, client_id=None, **ignored):
 def copy_parallel(
     src_url, dst_url, file_list=None, threads=16, is_processing=True, use_queue=True, **ignored
 ):
-    """Copy a directory's contents (or one file); an empty source is no error."""
+    """Copy a directory's contents (or one file); an empty source is not an error."""
     remote.copy_tree(_text(src_url), _text(dst_url), empty_ok=True, only=file_list)
 
 
