@@ -101,7 +101,7 @@ def test_what_a_script_is_passed_is_the_workloads_choice(mine: Path) -> None:
 def test_a_pattern_that_cannot_be_read_names_its_field(mine: Path) -> None:
     file = mine / "workload.yaml"
     file.write_text(file.read_text() + "log_patterns: {throughput: 'img/s: (['}\n")
-    with pytest.raises(UsageError, match=r"log_patterns is .*: throughput: .*no regular expression"):
+    with pytest.raises(UsageError, match=r"log_patterns is .*: throughput: .*not a valid regular expression"):
         workload.load(mine)
 
 

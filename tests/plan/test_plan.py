@@ -152,7 +152,7 @@ def test_a_plan_grows_linearly_up_to_4096_nodes(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", LISTING)
 def test_a_list_of_ranks_that_no_variable_holds_is_refused(launcher: str) -> None:
-    with pytest.raises(UsageError, match=r"resources: .* KiB long, and the kernel takes no variable beyond"):
+    with pytest.raises(UsageError, match=r"resources: .* KiB long, and the kernel's limit for a variable is"):
         plan(job(launcher=launcher, resources="4096x2"), topology(4096, 2), SITE, "r")
 
 

@@ -101,7 +101,7 @@ FAULTS: list[tuple[Form, Callable[[Any], None], str, str]] = [
         Form.V1,
         put("server_list.0.device.1.device_ip", "1.2.3"),
         "$.server_list[0].device[1].device_ip",
-        "no IP",
+        "not an IP",
     ),
     (
         Form.V1,

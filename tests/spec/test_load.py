@@ -50,7 +50,7 @@ timeout: soon
 """
     found = mistakes(tmp_path, text)
     assert any(m.startswith("lancher: did you mean launcher?") for m in found)
-    assert any("launcher is 'pytroch': no launcher of that name; there are" in m for m in found)
+    assert any("launcher is 'pytroch': no such launcher; choose one of" in m for m in found)
     assert any(m.startswith("resources.nodes is -1: write at least 1") for m in found)
     assert any(m == "resources.king: did you mean kind?" for m in found)
     assert any(m.startswith("timeout is 'soon': write a duration such as 90s") for m in found)

@@ -297,7 +297,7 @@ def test_of_several_jobs_those_before_a_refused_one_run_and_it_is_named(site: Si
 def test_an_interface_that_a_node_lacks_is_named(site: Site) -> None:
     run = site.submit(site.job(HELLO), interface="ib7")
     ended = site.wait(run)
-    assert ended.state is RunState.FAILED and "ib7" in ended.reason and "cannot take part" in ended.reason
+    assert ended.state is RunState.FAILED and "ib7" in ended.reason and "cannot be used" in ended.reason
     run = site.submit(site.job(HELLO), interface="lo")
     assert site.wait(run).state is RunState.SUCCEEDED
 
