@@ -11,7 +11,7 @@ from trainshed.runs.states import Cause, RunState
 from trainshed.runs.summary import Summary
 
 _HARMLESS = {"grandchild", "guard"}
-"""Whose death is no reason for a job to fail."""
+"""Processes whose death must not fail a job."""
 _ABOVE = {"driver", "guard", "stepd", "srun", "foreground"}
 """Without one of whom struck, no run is lost."""
 _STOPPERS = {"foreground", "stepd", "srun"}

@@ -1,4 +1,4 @@
-"""Where trials run: a Trainshed home, an image and a Slurm of their own, and what a run may leave in them."""
+"""Where trials run: their own Trainshed home, image and Slurm, and what a run may leave in them."""
 
 from __future__ import annotations
 

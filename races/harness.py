@@ -64,7 +64,7 @@ def seconds_of(argv: Sequence[str | Path], **more: object) -> float:
 
 
 def run(race: Race, work: Path) -> dict[str, object]:
-    """One race in a folder of its own: rounds alternate between all sides, after one that does not count."""
+    """One race in its own folder: rounds alternate between all sides, after one that does not count."""
     work.mkdir()
     times: dict[str, list[float]] = {"ours": [], **{name: [] for name in race.peers}}
     if race.setup:

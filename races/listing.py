@@ -15,7 +15,7 @@ MANY, FEW = 10_000, 100
 
 
 def make_runs(work: Path) -> None:
-    """Ended runs as they lie on a disk, with the files that a list of them must not open."""
+    """Ended runs as they are on a disk, with the files that a list of them must not open."""
     for count in (MANY, FEW):
         for number in range(count):
             run = work / f"home-{count}" / "runs" / f"job-{number:05}"

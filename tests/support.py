@@ -1,4 +1,4 @@
-"""What tests of whole runs share: a Trainshed home of their own, commands, and looking for leftovers."""
+"""What tests of whole runs share: their own Trainshed home, commands, and looking for leftovers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(
 
 
 def public_python() -> str:
-    """A Python that every user may run; the one of the tests may lie in a private home."""
+    """A Python that every user may run; the one of the tests may be in a private home."""
     found = shutil.which("python3", path="/usr/bin")
     assert found, "apt-get install python3"
     return found
@@ -123,7 +123,7 @@ def made_run(home: Path, name: str = "job", **fields: Any) -> RunDirectory:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """All that lies below a folder: mode, time of change and content, for comparing."""
+    """All that is below a folder: mode, time of change and content, for comparing."""
     found = {}
     for path in sorted(folder.rglob("*")):
         info = path.lstat()

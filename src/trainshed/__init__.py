@@ -88,7 +88,7 @@ def run(job: Job, *args: Any, timeout: float | None = None, **options: Any) -> A
 
 
 def runs(labels: Mapping[str, str] | None = None) -> list[Run]:
-    """All runs of this home, newest first; only those that carry all of `labels` if some are given."""
+    """All runs of this home, newest first; only those that have all of `labels`, if given."""
     from trainshed.api import Client
 
     return Client().runs(labels)

@@ -1,4 +1,4 @@
-"""Which files of a local code folder go to the nodes: all but what nobody needs there.
+"""Which files of a local code folder go to the nodes: all but what is not needed there.
 
 `.trainshedignore` in the folder adds patterns, one per line, in the manner of
 .gitignore: `#` begins a comment, a final `/` means folders only, a pattern with

@@ -1,6 +1,6 @@
 """Files shared by several processes: atomic writes and locks, in one place for all of Trainshed.
 
-A lock is held by a process for as long as it lives, and the kernel lets it go:
+A lock is held by a process for as long as it lives, and the kernel releases it:
 better than a recorded process number, which another process may have by the
 time it is read. Locks belong to the open file, so that a child inherits them,
 and asking for one takes none, so that no reader can be taken for a holder.
@@ -53,7 +53,7 @@ def write_atomic(path: Path, data: str | bytes, mode: int = 0o644, durable: bool
 
 
 def read_regular(path: Path, most: int = 256 << 20) -> bytes:
-    """A file's content; OSError at once for what is no file (a pipe would block) or is larger than `most`."""
+    """A file's content; OSError at once if it is not a file (a pipe would block) or is larger than `most`."""
     handle = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(handle)
@@ -102,7 +102,7 @@ def hold(path: Path) -> int | None:
 def is_held(path: Path) -> bool:
     """Whether some living process holds the lock."""
     try:
-        # Not blocking: what lies there may be anything, also a pipe that nobody writes.
+        # Not blocking: what is there may be anything, also a pipe that nobody writes.
         handle = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False

@@ -1,6 +1,6 @@
-"""Where Trainshed keeps its files when nobody says so: the one place that reads $TRAINSHED_HOME.
+"""Where Trainshed keeps its files by default: the only code that reads $TRAINSHED_HOME.
 
-Only doors ask (the command line, a Client without arguments, a script's moxing);
+Only entry points use it (the command line, a Client without arguments, a script's moxing);
 everything beneath is given its folder. Python 3.7 syntax, for old environments.
 """
 

@@ -63,10 +63,10 @@ def load(axis: Axis, name: str) -> Any:
         return getattr(import_module(module), attribute)
     added = _added(axis).get(name)
     if added is None:
-        raise UsageError(f"no {axis} is called {name!r}", f"choose one of {', '.join(members(axis))}")
+        raise UsageError(f"no such {axis}: {name!r}", f"choose one of {', '.join(members(axis))}")
     try:
         return added.load()
-    except Exception as error:  # another package's fault must be told as such, whatever it is
+    except Exception as error:  # another package's error must be reported as such
         package = added.dist.name if added.dist else added.value
         raise UsageError(
             f"{axis} {name!r} of package {package} cannot be loaded: {error}", f"repair or remove {package}"
@@ -75,7 +75,7 @@ def load(axis: Axis, name: str) -> Any:
 
 @cache
 def _added(axis: Axis) -> dict[str, EntryPoint]:
-    """What other packages bring; a name of ours cannot be taken over."""
+    """What other packages register; Trainshed's own names cannot be replaced."""
     return {
         point.name: point
         for point in entry_points(group=f"trainshed.{axis}s")

@@ -1,4 +1,4 @@
-"""Reads YAML that somebody else wrote, in one place for all of Trainshed: at once, bounded, one error each.
+"""Reads untrusted YAML, for all of Trainshed: bounded, one error each.
 
 Only plain values are made, never objects. Anchors and aliases may be used, but not to
 make a short text into a huge document, nor one that holds itself.
@@ -45,8 +45,8 @@ def parse(text: str | bytes, origin: str, remedy: str = "fix the line named") ->
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        words = " ".join(str(error).split())
-        raise InvalidYamlError(f"{origin}: is not valid YAML: {words:.500}", remedy) from error
+        reason = " ".join(str(error).split())
+        raise InvalidYamlError(f"{origin}: is not valid YAML: {reason:.500}", remedy) from error
     except RecursionError as error:
         raise InvalidYamlError(f"{origin}: is nested too deeply, or holds itself", "write it flat") from error
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:

@@ -66,7 +66,7 @@ def test_a_job_can_neither_block_the_agent_nor_write_a_chain(run: RunDirectory) 
     (reports / "chain-1.jsonl").write_text("a lie")
     (run.path / path_of(1)).write_text("the truth")
     assert looked(HeadKeeper(run, 0, 1)) == {}
-    assert any("chain-1.jsonl was left there" in text for text in Reports(run.node(0)).take())
+    assert any("chain-1.jsonl was not collected" in text for text in Reports(run.node(0)).take())
     assert (run.path / path_of(1)).read_text() == "the truth"
 
 

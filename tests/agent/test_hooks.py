@@ -9,12 +9,12 @@ import pytest
 
 from trainshed.agent import hooks
 from trainshed.agent.masking import open_log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 
 pytestmark = [pytest.mark.foundation]
 
 
-class Here(Place):
+class Here(NodeAccess):
     """The agent stands on the node itself."""
 
     def __init__(self) -> None:

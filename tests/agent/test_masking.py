@@ -52,7 +52,7 @@ def test_a_secret_that_ends_as_it_begins_is_masked_whole(tmp_path: Path) -> None
 
 def test_a_job_without_secrets_writes_to_the_file_itself(tmp_path: Path) -> None:
     log = open_log(tmp_path / "log", ["abc"])
-    assert log.copier is None, "three letters are no secret"
+    assert log.copier is None, "three letters are not a secret"
     log.stream.close()
 
 

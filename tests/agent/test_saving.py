@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.foundation, pytest.mark.field]
 
 @pytest.fixture
 def blocked(tmp_path: Path) -> Transfer:
-    """An output whose target lies below a file."""
+    """An output whose target is below a file."""
     (tmp_path / "file").touch()
     (tmp_path / "out put").mkdir()
     (tmp_path / "out put" / "weights").write_text("dear")

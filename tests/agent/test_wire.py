@@ -48,7 +48,7 @@ def test_another_secret_is_not_believed() -> None:
 def test_a_replayed_message_is_not_believed() -> None:
     server, client, raw = pair()
     body = b'{"type":"beat"}'
-    line = client._mark(body, False, 0) + b" " + body + b"\n"
+    line = client._sign(body, False, 0) + b" " + body + b"\n"
     raw.sendall(line)
     assert server.receive_one(5) == {"type": "beat"}
     raw.sendall(line)
@@ -59,7 +59,7 @@ def test_a_replayed_message_is_not_believed() -> None:
 def test_a_message_turned_around_is_not_believed() -> None:
     server, client, raw = pair()
     body = b'{"type":"stop"}'
-    raw.sendall(client._mark(body, True, 0) + b" " + body + b"\n")
+    raw.sendall(client._sign(body, True, 0) + b" " + body + b"\n")
     with pytest.raises(AgentConnectionError, match="not signed"):
         server.receive_one(5)
 

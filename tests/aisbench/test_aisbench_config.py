@@ -118,7 +118,7 @@ def test_the_line_of_the_log_is_the_originals() -> None:
     ],
 )
 def test_places_mean_what_the_original_means(text: str, meaning: str) -> None:
-    assert job.place(text, "inputs") == meaning
+    assert job.location(text, "inputs") == meaning
 
 
 def test_the_boot_file_must_lie_in_the_code_folder() -> None:

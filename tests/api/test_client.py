@@ -211,7 +211,7 @@ def test_drivers_that_have_ended_are_reaped(client: Client) -> None:
         ENGINE.poll([])
         return not Path(f"/proc/{pid}").exists()
 
-    until(gone, 20, "the end of the driver, which is no zombie either")
+    until(gone, 20, "the end of the driver, which is not a zombie either")
 
 
 def test_signal_handlers_of_the_caller_are_left_alone(client: Client) -> None:

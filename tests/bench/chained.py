@@ -31,7 +31,7 @@ def chain_run(root: Path, run: str, nonce: str = "", period: float = 3.0) -> Non
 
 
 def rebuilt(run: int, edit: Callable[[list[dict[str, Any]]], None]) -> Callable[[Path], None]:
-    """A chain written anew after its records were edited: unbroken, and signed by whoever lies."""
+    """A chain written again after its records were edited: unbroken, and signed by whoever lies."""
 
     def lie(folder: Path) -> None:
         path = folder / f"runs/{run}/{PATH}"

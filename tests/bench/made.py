@@ -357,7 +357,7 @@ def made_result(
     folders.save_session(result, session)
     at = 0.0
     for index, run in enumerate(runs, 1):
-        run.at, run.label = at, session.mark(index)
+        run.at, run.label = at, session.run_label(index)
         source = run.write(tmp / "source" / f"run-{index}")
         if chained:
             chain_run(source, run.name, run.nonce)

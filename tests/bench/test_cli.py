@@ -96,7 +96,7 @@ def test_a_folder_that_is_no_result_is_refused_with_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _main(["bench", "collect", str(tmp_path)]) == 64
-    assert "is no result folder" in capsys.readouterr().err
+    assert "is not a result folder" in capsys.readouterr().err
 
 
 def test_new_makes_a_workload_that_can_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,5 +109,5 @@ def test_the_system_description_has_33_fields_and_passes_the_checker(result: Pat
 
 
 def test_fields_given_by_the_user_win() -> None:
-    described = system.describe(given={"submitter": "Example Lab", "nonsense": "x"})
+    described = system.describe(overrides={"submitter": "Example Lab", "nonsense": "x"})
     assert described["submitter"] == "Example Lab" and "nonsense" not in described

@@ -80,7 +80,7 @@ HOSTILE: list[tuple[str, Callable[[Path], None], str]] = [
     ("ten thousand runs in the session", change_json("session.json", lambda s: s.update(runs=["x"] * 10**4)), "unreadable"),
     ("hundreds of run folders", many_runs, "folder-limits"),
     ("folders in folders", deep_folders, "folder-limits"),
-    ("a pattern that tracks back for ever", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(a+)+$"})), "unreadable"),
+    ("a pattern that tracks back forever", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(a+)+$"})), "unreadable"),
     ("a pattern with alternatives repeated", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "((?:a|aa)*)b"})), "unreadable"),
     ("a pattern of many stars", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(x)" + ".*" * 30})), "unreadable"),
     ("a pipe for rules.json", pipe("rules.json"), "file-kind"),

@@ -266,7 +266,7 @@ def test_odd_numbers_of_other_tools_are_reasons_not_tracebacks(
 @pytest.mark.parametrize(
     ("patterns", "words"),
     [
-        ({"throughput": "img/s: (["}, "no regular expression"),
+        ({"throughput": "img/s: (["}, "not a valid regular expression"),
         ({"throughput": "img/s: .*"}, "has 0 groups, one is needed"),
         ({"speed": "(.*)"}, "choose throughput, quality, loss"),
     ],

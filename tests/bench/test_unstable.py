@@ -1,4 +1,4 @@
-"""Runs that differ too much are a verdict of their own; reports show words as words, whatever they hold."""
+"""Runs that differ too much get a separate verdict; reports show words as words, whatever they hold."""
 
 from __future__ import annotations
 

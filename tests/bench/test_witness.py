@@ -70,7 +70,7 @@ def test_the_newest_head_is_sent_and_the_last_one_at_the_end(tmp_path: Path) -> 
     known = digests(path)
     assert [(seq, closed) for seq, _, closed in book.heads] == [(0, False), (1, False), (4, False), (5, True)]
     assert all(known[seq] == digest for seq, digest, _ in book.heads)
-    assert said == ["heads of the chain wait: the network is away"], "it is said once"
+    assert said == ["heads of the chain are delayed: the network is away"], "it is said once"
 
 
 def test_half_a_line_is_not_sent(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_data_of_a_maker_that_was_killed_are_made_again(mine: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("import time; time.sleep(60)", "did not end within 0.5 s"), ("", "No such file or directory")],
+    [("import time; time.sleep(60)", "did not finish within 0.5 s"), ("", "No such file or directory")],
 )
 def test_a_maker_that_makes_nothing_is_one_clear_error(
     mine: Path, source: str, words: str, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +101,7 @@ def test_what_a_script_is_passed_is_the_workloads_choice(mine: Path) -> None:
 def test_a_pattern_that_cannot_be_read_names_its_field(mine: Path) -> None:
     file = mine / "workload.yaml"
     file.write_text(file.read_text() + "log_patterns: {throughput: 'img/s: (['}\n")
-    with pytest.raises(UsageError, match=r"log_patterns is .*: throughput: .*no regular expression"):
+    with pytest.raises(UsageError, match=r"log_patterns is .*: throughput: .*not a valid regular expression"):
         workload.load(mine)
 
 

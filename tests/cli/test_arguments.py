@@ -39,7 +39,7 @@ def test_an_option_of_the_script_is_not_taken_for_one_of_trainshed(shed: Shed) -
 
 @pytest.mark.parametrize("args", ["train 10", {"a": 1}, [["a"]], [None]])
 def test_arguments_that_are_no_list_of_words_are_refused(args: object) -> None:
-    with pytest.raises(SpecError, match=r"args is .*: write a list of words, such as \[train, 10\]"):
+    with pytest.raises(SpecError, match=r"args is .*: write a list of arguments, such as \[train, 10\]"):
         load_job({"name": "a", "command": "true", "args": args})
 
 

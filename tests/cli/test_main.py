@@ -43,7 +43,7 @@ def test_errors_are_json_where_json_was_asked_for(shed: Shed) -> None:
     assert done.returncode == 64
     assert json.loads(done.stdout)["error"] == {
         "code": "not-found",
-        "message": "no run is called 'nothing'",
+        "message": "no such run: 'nothing'",
         "hint": "`trainshed ps -a` lists the runs",
     }
 

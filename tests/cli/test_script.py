@@ -123,7 +123,7 @@ def test_on_a_terminal_a_missing_environment_is_offered_and_may_be_declined(shed
     )
     os.close(side)
     said = b""
-    while b"Make it now? [Y/n]" not in said:
+    while b"Create it now? [Y/n]" not in said:
         said += os.read(main, 1000)
     os.write(main, b"n\n")
     assert process.wait(60) == 64

@@ -20,7 +20,7 @@ GROUPS = [entry.path for entry in collect() if entry.path]
         ("run", "trainshed run: job is missing", "job.yaml, the folder that holds it"),
         ("run --shap 2x2", "trainshed run: no such option: --shap", "did you mean --shape?"),
         ("ps --qqqqqq", "trainshed ps: no such option: --qqqqqq", "`trainshed ps --help`"),
-        ("bench chek", "trainshed bench: no command is called 'chek'", "did you mean check?"),
+        ("bench chek", "trainshed bench: no such command: 'chek'", "did you mean check?"),
         ("bench run x -n -1", "trainshed bench run: --runs: -1 is less than 0", "number of runs"),
         ("bench run x -n a", "--runs: 'a' is not a whole number", "number of runs"),
         ("wait x --timeout z", "trainshed wait: --timeout: 'z' is not a number", "seconds"),

@@ -68,6 +68,6 @@ def node_env(planned: Plan, index: int) -> dict[str, str]:
 
 
 def files_of(planned: Plan, node: NodePlan) -> dict[str, FilePlan]:
-    """All files of a node, by where they lie there."""
+    """All files of a node, by where they are there."""
     found = {node.placed(item.path): item for item in planned.files}
     return found | {item.path: item for item in node.files}

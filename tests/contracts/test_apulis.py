@@ -81,7 +81,7 @@ def test_the_home_is_the_users_and_what_is_the_jobs_in_it_stays_apart() -> None:
     assert private.nodes[0].kept_home == "" and private.notes == ()
     plain = made("apulis", site=site(isolated=False))
     assert plain.nodes[0].kept_home == f"/shed/homes/ann/left/{RUN}-node-0"
-    assert "each node's own" in plain.notes[0]
+    assert "separate on each node" in plain.notes[0]
     alone = made("apulis", site=site(homes=""))
     assert alone.nodes[0].kept_home == "" and "share no folder" in alone.notes[0]
     assert made("apulis", site=site(user="..")).nodes[0].kept_home == "/shed/homes/%2E%2E"

@@ -363,7 +363,7 @@ def test_the_scheduler_runs_nothing_of_the_users_in_a_folder_of_its_own(contract
     assert env_of(planned, scheduler)["MS_ROLE"] == "MS_SCHED"
     assert scheduler.argv == ("/env/bin/python", "-m", "trainshed_scheduler")
     assert scheduler.cwd not in {rank.cwd for rank in own} | {planned.nodes[0].work_dir}
-    assert not {"RANK_ID", "DEVICE_ID"} & set(env_of(planned, scheduler)), "it is no rank"
+    assert not {"RANK_ID", "DEVICE_ID"} & set(env_of(planned, scheduler)), "it is not a rank"
 
 
 @BOTH

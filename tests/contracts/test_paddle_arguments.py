@@ -123,9 +123,9 @@ def test_the_new_form_counts_when_both_are_given() -> None:
         (["--cluster_node_ips=a,b", "--node_ip=c"], "--node_ip=c is not in --cluster_node_ips=a,b"),
         (["--cluster_node_ips=a,b"], "without --node_ip"),
         (["--cluster_node_ips=a,a", "--node_ip=a"], "names a node twice"),
-        (["--started_port=x"], "--started_port=x is no port"),
-        (["--started_port=70000"], "is no port"),
-        (["--selected_gpus=a,b"], "no list of device numbers"),
+        (["--started_port=x"], "--started_port=x is not a port"),
+        (["--started_port=70000"], "is not a port"),
+        (["--selected_gpus=a,b"], "not a list of device numbers"),
         (["--selected_gpus=1,1"], "names a device twice"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_tool_that_failed_is_quoted() -> None:
         parse_hccn_tool_ip("hccn tool is busy, please try again\n", 0)
     with pytest.raises(AscendOutputError, match="dcmi module initialize failed"):
         parse_npu_smi_info("dcmi module initialize failed. ret is -8005\n")
-    with pytest.raises(AscendOutputError, match="-t power tells of no chip"):
+    with pytest.raises(AscendOutputError, match="-t power lists no chip"):
         parse_npu_smi_power("Error parameter of -i\n")
     with pytest.raises(AscendOutputError, match="no address_N"):
         parse_hccn_conf("")

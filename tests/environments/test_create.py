@@ -106,7 +106,7 @@ def test_a_package_no_registry_has_is_named(tiny: Recipe, envs: Path) -> None:
 def test_a_file_where_a_folder_must_be_is_one_clear_error(tiny: Recipe, envs: Path) -> None:
     envs.mkdir()
     (envs / ".wheels").write_text("in the way")
-    with pytest.raises(TrainshedError, match=r"could not be made.*trainshed env create tiny"):
+    with pytest.raises(TrainshedError, match=r"could not be created.*trainshed env create tiny"):
         environments.create("tiny")
 
 
@@ -115,7 +115,7 @@ def test_a_folder_of_environments_that_cannot_be_made_is_one_clear_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRAINSHED_ENVS", str(tmp_path / "file/envs"))
-    with pytest.raises(TrainshedError, match=r"'tiny' could not be made: .*Not a directory"):
+    with pytest.raises(TrainshedError, match=r"'tiny' could not be created: .*Not a directory"):
         environments.create("tiny")
 
 

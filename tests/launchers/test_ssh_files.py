@@ -12,7 +12,7 @@ import pytest
 
 from launchers.made import made
 from trainshed.agent.handover import Handover
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.agent.ssh import Ssh, SshError
 from trainshed.plan.model import Plan
 
@@ -23,7 +23,7 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="apt-g
 def _node(folder: Path, index: int = 1, plan: Plan | None = None) -> Ssh:
     plan = plan or made("command", services=["ssh"])
     node = replace(plan.nodes[index], home=str(folder))
-    return Ssh(plan, node, Place(node, Handover(secret=""), None))
+    return Ssh(plan, node, NodeAccess(node, Handover(secret=""), None))
 
 
 def _configured(folder: Path) -> Path:

@@ -152,7 +152,7 @@ def test_a_plan_grows_linearly_up_to_4096_nodes(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", LISTING)
 def test_a_list_of_ranks_that_no_variable_holds_is_refused(launcher: str) -> None:
-    with pytest.raises(UsageError, match=r"resources: .* KiB long, and the kernel takes no variable beyond"):
+    with pytest.raises(UsageError, match=r"resources: .* KiB long, and the kernel's limit for a variable is"):
         plan(job(launcher=launcher, resources="4096x2"), topology(4096, 2), SITE, "r")
 
 
@@ -177,4 +177,4 @@ def test_the_memory_of_a_large_plan_stays_in_proportion() -> None:
 
 def test_a_service_that_is_not_started_is_said() -> None:
     made = plan(job(services=["jupyter", "ssh"]), topology(1, 1), SITE, "r")
-    assert "services: jupyter is asked for, but not started by this engine" in made.notes
+    assert "services: jupyter requested, but this engine does not start it" in made.notes

@@ -211,7 +211,7 @@ def test_an_impossible_table_is_not_built(servers: list[TableServer], message: s
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[]", "a list, not a JSON object"),
-        ("{}", "no rank table"),
+        ("{}", "not a rank table"),
         ('{"server_list": {}}', r"\$.server_list is an object, not a list"),
         ('{"server_list": [3]}', r"\$.server_list\[0\] is 3, not an object"),
         (

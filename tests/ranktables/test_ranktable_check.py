@@ -62,7 +62,12 @@ FAULTS: list[tuple[Form, Callable[[Any], None], str, str]] = [
     (Form.V1, put("status", "initializing"), "$.status", 'is "initializing"'),
     (Form.V1, put("status", 1), "$.status", "is 1"),
     (Form.V1, put("server_list.1.server_id", "192.168.3.6"), "$.server_list[1].server_id", "is also"),
-    (Form.V1, put("server_list.1.server_id", "192.168.3.600"), "$.server_list[1].device[0]", "is no address"),
+    (
+        Form.V1,
+        put("server_list.1.server_id", "192.168.3.600"),
+        "$.server_list[1].device[0]",
+        "is not an address",
+    ),
     (Form.V1, put("server_list.1.server_id", 7), "$.server_list[1].server_id", "is 7, not a string"),
     (Form.V1, put("server_list.1.device", {}), "$.server_list[1].device", "an object, not a list"),
     (Form.V1, put("server_list.1", "x"), "$.server_list[1]", "'x', not an object"),
@@ -96,7 +101,7 @@ FAULTS: list[tuple[Form, Callable[[Any], None], str, str]] = [
         Form.V1,
         put("server_list.0.device.1.device_ip", "1.2.3"),
         "$.server_list[0].device[1].device_ip",
-        "no IP",
+        "not an IP",
     ),
     (
         Form.V1,
@@ -174,7 +179,7 @@ def test_the_script_of_the_apulis_guide_claims_ranks_0_to_7_on_both_servers() ->
         "use RANK_ID=SERVER_INDEX*8+i",
     )
     assert len(found) == 9
-    assert "nobody takes rank 8-15 of 16" in found[-1].what
+    assert "no process has rank 8-15 of 16" in found[-1].what
 
 
 def test_the_corrected_script_has_no_findings() -> None:

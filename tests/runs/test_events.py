@@ -14,7 +14,7 @@ from support import made_run
 from trainshed.agent.handover import Handover
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import Plan
-from trainshed.runs import events, places
+from trainshed.runs import events, locations
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import (
     AttemptFinished,
@@ -32,8 +32,8 @@ from trainshed.runs.events import (
     from_line,
     to_line,
 )
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.outcome import Failure, Outcome
-from trainshed.runs.places import RunPlace
 from trainshed.runs.states import Cause, RunState
 
 pytestmark = [pytest.mark.foundation, pytest.mark.core, pytest.mark.hardening]
@@ -205,19 +205,19 @@ def test_the_plan_of_another_release_is_refused_in_one_sentence(data: dict[str, 
 )  # fmt: skip
 def test_the_place_of_another_release_is_refused_in_one_sentence(tmp_path: Path, data: bytes) -> None:
     run = made_run(tmp_path)
-    (run.path / places.FILE).write_bytes(data)
+    (run.path / locations.FILE).write_bytes(data)
     with pytest.raises(UnreadableRunError, match=r"place\.json cannot be read") as caught:
-        places.place_of(run)
+        locations.location_of(run)
     assert run.id in caught.value.message and "\n" not in caught.value.message
-    places.mark(run, RunPlace(url="s3://bucket/runs/x"))
-    assert places.place_of(run) == RunPlace(url="s3://bucket/runs/x")
+    locations.make_mirror(run, RunLocation(url="s3://bucket/runs/x"))
+    assert locations.location_of(run) == RunLocation(url="s3://bucket/runs/x")
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 0}', '{"version": 1, "secret": "x", "moon": 1}']
 )
 def test_the_handover_of_another_release_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(TrainshedError, match="handover cannot be understood") as caught:
+    with pytest.raises(TrainshedError, match="cannot parse the agent's handover") as caught:
         Handover.from_line(text)
     assert caught.value.code == "other-release" and "\n" not in caught.value.message
     given = Handover(secret="00", attempt=3, prefix=("podman",))

@@ -41,7 +41,7 @@ def opened() -> Iterator[list[str]]:
 
 
 def write_ended(root: Path, count: int) -> list[Path]:
-    """Run directories as they lie on a disk, written without the program's own writer."""
+    """Run directories as they are on a disk, written without the program's own writer."""
     made = []
     for number in range(count):
         folder = root / f"job-{number:05}"

@@ -15,7 +15,7 @@ import pytest
 from support import made_run, tree
 from trainshed import files
 from trainshed.api import Client
-from trainshed.runs import places, reconciler
+from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import (
     AttemptFinished,
@@ -148,7 +148,7 @@ def test_a_run_put_back_into_the_queue_waits_again_and_is_told_once(tmp_path: Pa
 
 def test_a_mirror_that_cannot_be_fetched_is_in_doubt_and_not_gone(tmp_path: Path) -> None:
     run = started(tmp_path)
-    (run.path / places.FILE).write_text('{"version": 2}')
+    (run.path / locations.FILE).write_text('{"version": 2}')
     status = reconcile(run, GONE)
     assert status.alive and "this release reads 1" in status.problem and run.end() is None
 

@@ -136,7 +136,7 @@ def test_a_stop_that_was_requested_is_why_a_silent_run_ended(run: RunDirectory) 
 def test_the_engines_reason_counts_where_the_record_has_none(run: RunDirectory) -> None:
     start(run)
     taken = Failure(Cause.PREEMPTED, "a job of higher priority took its nodes")
-    stopped = Failure(Cause.STOP, "node 0 was told to stop by SIGTERM")
+    stopped = Failure(Cause.STOP, "node 0 was stopped by SIGTERM")
     run.writer("coordinator-1").append(AttemptFinished(1, Outcome.of(stopped)))
     assert concluded(run, EngineStatus(alive=False, failure=taken)).failure == taken
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_being_made_is_not_there_yet(tmp_path: Path) -> None:
     runs, kept = Runs.of(tmp_path), made_run(tmp_path, "kept")
     runs.create("unmade")
     assert runs.all() == [kept] and runs.find("last") == kept
-    with pytest.raises(UsageError, match="no run is called 'unmade'"):
+    with pytest.raises(UsageError, match="no such run: 'unmade'"):
         runs.find("unmade")
 
 

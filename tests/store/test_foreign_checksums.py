@@ -102,7 +102,7 @@ def test_a_store_that_tells_no_checksum_at_all_is_sent_the_md5(store) -> None:
 
 
 class Encrypted(http.server.BaseHTTPRequestHandler):
-    """One object under a key of its own: its ETag looks like an MD5 and is none."""
+    """One object under its own key: its ETag looks like an MD5 but is not."""
 
     protocol_version = "HTTP/1.1"
     data = bytes(range(256)) * (40 << 10)

@@ -231,5 +231,5 @@ def test_delete_is_refused_where_it_would_remove_the_source(tmp_path: Path) -> N
 
 
 def test_a_directory_is_no_file_to_show(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no file"):
+    with pytest.raises(StoreError, match="is not a file"):
         list(cat(str(tmp_path)))

@@ -1,4 +1,4 @@
-"""A server that is no object store, or a broken one: one clear error, never a traceback, never a hang."""
+"""A server that is not an object store, or a broken one: one clear error, never a traceback, never a hang."""
 
 from __future__ import annotations
 

@@ -83,6 +83,8 @@ def closed_gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 
 
 def test_a_proxy_that_refuses_is_named_at_once(closed_gate: list[bytes]) -> None:
-    with pytest.raises(StoreUnavailableError, match=r"proxy 127.*opens no way to store\.example:443: .*407"):
+    with pytest.raises(
+        StoreUnavailableError, match=r"proxy 127.*refused a connection to store\.example:443: .*407"
+    ):
         read_bytes("s3://bucket/x", credentials=make("k", "s", "https://store.example", path_style=True))
     assert len(closed_gate) == 1 and closed_gate[0].startswith(b"CONNECT store.example:443 HTTP/1.1\r\n")

@@ -12,7 +12,7 @@ from served import Served, free_port, serving
 from trainshed.errors import RefusedError, UsageError
 from trainshed.tester.client import RefusedByTester, TesterClient, UnreachableError
 from trainshed.tester.deliver import verdict_of
-from trainshed.tester.spool import Spool, find_token, save_token, token_place
+from trainshed.tester.spool import Spool, find_token, save_token, token_path
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -84,8 +84,8 @@ def test_the_same_result_kept_twice_at_once_is_one_entry(home: Path, result: Pat
 
 def test_a_token_file_that_others_can_read_is_refused(home: Path) -> None:
     save_token("t1", "secret")
-    assert find_token("t1") == "secret" and oct(token_place("t1").stat().st_mode)[-3:] == "600"
-    token_place("t1").chmod(0o644)
+    assert find_token("t1") == "secret" and oct(token_path("t1").stat().st_mode)[-3:] == "600"
+    token_path("t1").chmod(0o644)
     with pytest.raises(UsageError, match="chmod 600") as error:
         find_token("t1")
     assert "secret" not in str(error.value)

@@ -243,29 +243,29 @@ def test_heads_that_came_only_at_the_ends_are_named(served: Served, attested: Pa
     assert set(served.findings("t1", attested)) == {"head-gap"}
 
 
-def handed_in(seconds: int = 300, **more: object) -> attest.HandedIn:
+def submitted_run(seconds: int = 300, **more: object) -> attest.SubmittedRun:
     records = tuple((f"{i:064x}", 1000.0 + i) for i in range(0, seconds))
-    return attest.HandedIn(1, "n", records, **more)  # type: ignore[arg-type]
+    return attest.SubmittedRun(1, "n", records, **more)  # type: ignore[arg-type]
 
 
-def seen_of(handed: attest.HandedIn, seqs: range, issued: float = 990.0, late: float = 0.0) -> Witnessed:
+def seen_of(handed: attest.SubmittedRun, seqs: range, issued: float = 990.0, late: float = 0.0) -> Witnessed:
     heads = (SeenHead(s, handed.records[s][0], handed.records[s][1] + late) for s in seqs)
     return Witnessed("n", issued, tuple(heads))
 
 
-def codes(handed: attest.HandedIn, seen: Witnessed) -> list[str]:
+def codes(handed: attest.SubmittedRun, seen: Witnessed) -> list[str]:
     return [code for code, _ in attest.attest([handed], lambda _: seen, "u", True)]
 
 
 def test_gaps_delays_and_times_are_tolerated_up_to_their_limits() -> None:
-    chain = handed_in(submitted=995.0, finished=1301.0)
+    chain = submitted_run(submitted=995.0, finished=1301.0)
     assert codes(chain, seen_of(chain, range(0, 300, 3))) == []
     assert codes(chain, seen_of(chain, range(0, 300, 149), late=5000.0, issued=5990.0)) == []
     assert codes(chain, seen_of(chain, range(0, 100, 3))) == ["head-gap"]
     assert codes(chain, seen_of(chain, range(200, 300, 3))) == ["head-gap"]
-    early = handed_in(submitted=800.0, finished=1301.0)
+    early = submitted_run(submitted=800.0, finished=1301.0)
     assert codes(early, seen_of(early, range(0, 300, 3))) == ["head-time"]
-    late = handed_in(submitted=995.0, finished=1500.0)
+    late = submitted_run(submitted=995.0, finished=1500.0)
     assert codes(late, seen_of(late, range(0, 300, 3))) == ["head-time"]
     twice = list(attest.attest([chain, chain], lambda _: seen_of(chain, range(0, 300, 3)), "u", True))
     assert {code for code, _ in twice} == {"nonce-reused"}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run_distribute_train.sh with its mistakes mended:
 #   ranks are unique over all servers (there: 0 to 7 on both), device_num is the number of all devices (there: 8),
-#   the processes' exit codes count (there: lost), each server works in a folder of its own.
+#   the processes' exit codes count (there: lost), each server works in its own folder.
 if [ $# != 2 ]
 then
     echo "Usage: bash run_distribute_train_corrected.sh [MINDSPORE_HCCL_CONFIG_PATH] [DATASET_PATH]"

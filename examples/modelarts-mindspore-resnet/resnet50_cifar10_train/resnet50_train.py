@@ -115,7 +115,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=0, help="Steps of an epoch; 0: all there are.")
     parser.add_argument("--learning_rate", type=float, default=0.05)
     parser.add_argument("--amp_level", default="O2", help="O2: half precision; O0: single.")
-    parser.add_argument("--eval_samples", type=int, default=None, help="Evaluate on the first so many.")
+    parser.add_argument("--eval_samples", type=int, default=None, help="Evaluate on the first N images.")
     parser.add_argument("--target", type=float, default=0.0, help="Fail below this accuracy.")
     args_opt, unknown = parser.parse_known_args()
 

@@ -42,7 +42,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     settings = json.loads(sys.argv[1])
     try:
-        _own_view(settings["hidden"], settings["shown"])
+        _enter_private_view(settings["hidden"], settings["shown"])
         _drop(sum(1 << _CAPABILITIES[name] for name in settings["kept"]))
         # Set last: gaining or losing capabilities clears it.
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -58,7 +58,7 @@ def main() -> None:
         sys.exit(127)
 
 
-def _own_view(hidden: list[str], shown: list[str]) -> None:
+def _enter_private_view(hidden: list[str], shown: list[str]) -> None:
     uid, gid = os.geteuid(), os.getegid()
     _call("unshare", _CLONE_NEWNS if uid == 0 else _CLONE_NEWNS | _CLONE_NEWUSER)
     if uid != 0:
@@ -92,9 +92,9 @@ def _drop(kept: int) -> None:
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    words = [None if word is None else os.fsencode(word) for word in (source, target, kind, data)]
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     try:
-        _call("mount", words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
+        _call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
     except OSError as error:
         raise OSError(error.errno, f"mount at {target}: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""The coordinator: a thread of node 0's agent that brings all nodes through a run together.
+"""The coordinator: a thread of node 0's agent that coordinates all nodes of a run.
 
 It registers nodes, releases the barrier when all are ready, broadcasts the
 first failure, and records how the attempt ended. It knows no ranks' work and
@@ -18,8 +18,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from trainshed.agent import processes
-from trainshed.agent.guests import Guests
 from trainshed.agent.heads import heads_of
+from trainshed.agent.pending_connections import PendingConnections
 from trainshed.agent.wire import AgentConnection, AgentConnectionError, Message, encode
 from trainshed.runs.chain import ChainWriter, GrowingFile, Head, pause
 from trainshed.runs.events import AttemptFinished, EventWriter, RanksStarted, Stopping
@@ -37,7 +37,7 @@ _MOST_SILENCE = 180.0
 _LATE = 10.0
 """Seconds the coordinator stays after a failure, to tell nodes that come late."""
 _SPARE = 256
-"""Guests, and open files of other use, beside one for each node."""
+"""Pending connections and other open files, in addition to one per node."""
 _BURST = 1024
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -100,7 +100,7 @@ class Coordinator(threading.Thread):
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._guests = Guests(secret, self._selector, len(names) + _SPARE)
+        self._pending = PendingConnections(secret, self._selector, len(names) + _SPARE)
 
     def request_stop(self, failure: Failure) -> None:
         """Ask from another thread that everything stops, for this reason."""
@@ -113,9 +113,7 @@ class Coordinator(threading.Thread):
             self._serve()
         except BaseException as error:  # a mistake of ours: the attempt must not look like a success
             traceback.print_exc()
-            reason = (
-                f"the coordinator on node 0 ({self._names[0]}) cannot go on: {error!r} (see its agent.log)"
-            )
+            reason = f"the coordinator on node 0 ({self._names[0]}) failed: {error!r} (see its agent.log)"
             self._failure = self._failure or Failure(Cause.ENGINE, reason, 0, log="node-0/agent.log")
             last = self._stop_message()
         self._end(last)
@@ -144,12 +142,12 @@ class Coordinator(threading.Thread):
             with contextlib.suppress(AgentConnectionError):
                 peer.channel.send(last)
             peer.channel.close()
-        self._guests.close()
+        self._pending.close()
         self._selector.close()
         self._listener.close()
 
     def _accept(self) -> None:
-        """Let in all who knock, as guests."""
+        """Accept all waiting connections as pending."""
         for _ in range(_BURST):
             try:
                 sock, _address = self._listener.accept()
@@ -157,13 +155,13 @@ class Coordinator(threading.Thread):
                 if error.errno in _FULL:
                     self._shut(error)
                 return
-            self._guests.greet(sock)
+            self._pending.accept(sock)
 
     def _shut(self, error: OSError) -> None:
         """No further node can be let in: without those it has, the run cannot be."""
         self._selector.unregister(self._listener)
         self._listener.close()
-        self._guests.close()
+        self._pending.close()
         where = f"node 0 ({self._names[0]})"
         reason = f"{where} cannot hold a connection to each of {len(self._names)} nodes: {error.strerror}"
         hint = f"its limit is {processes.open_files()} open files, see `ulimit -n`"
@@ -172,7 +170,7 @@ class Coordinator(threading.Thread):
 
     def _admit(self, channel: AgentConnection) -> None:
         """Make a guest that has proved itself the node it says it is."""
-        messages = self._guests.hear(channel)
+        messages = self._pending.receive_first(channel)
         if not messages:
             return
         hello, *more = messages
@@ -268,7 +266,7 @@ class Coordinator(threading.Thread):
         return {"type": "stop", "reason": self._failure.reason, "grace": grace, "wanted": wanted}
 
     def _grace_of(self, failure: Failure) -> float:
-        """A user who stops waits for the job's own grace; after a failure nobody gains by waiting long."""
+        """A user who stops waits for the job's own grace; after a failure there is no reason to wait long."""
         return self._grace if failure.cause in (Cause.STOP, Cause.TIMEOUT) else min(self._grace, 5.0)
 
     def _broadcast(self, message: Message) -> None:
@@ -298,12 +296,12 @@ class Coordinator(threading.Thread):
         if passed < _TICK / 2:
             return
         self._checked = now
-        self._guests.sweep()
+        self._pending.sweep()
         with self._lock:
             wanted, self._wanted_stop = self._wanted_stop, None
         if wanted:
             self._fail(wanted)
-            self._stay_until = 0.0  # whoever asked for it tells all nodes by themselves
+            self._stay_until = 0.0  # the process that requested it stops all nodes itself
         self._check_silence(now, passed)
         if now - self._beaten > _BEAT:
             self._beaten = now
@@ -313,14 +311,14 @@ class Coordinator(threading.Thread):
             self._check_limits(now - self._began)
 
     def _check_silence(self, now: float, passed: float) -> None:
-        """Drop nodes that are not heard of; what the coordinator itself was held up is not their fault."""
+        """Drop nodes that sent nothing for too long; time in which the coordinator itself was held up does not count."""
         for index in list(self._open):
             peer = self._peers[index]
             if passed > _STALL:
                 peer.seen = min(now, peer.seen + passed)
             limit = min(self._limits.silence + _PATIENCE * peer.late, _MOST_SILENCE)
             if now - peer.seen > limit:
-                self._drop(index, f"nothing heard of it for {limit:.0f} s")
+                self._drop(index, f"no message from it for {limit:.0f} s")
 
     def _check_limits(self, spent: float) -> None:
         limits = self._limits
@@ -334,7 +332,7 @@ class Coordinator(threading.Thread):
             self._fail(Failure(Cause.STAGING, reason, late[0]))
         elif limits.total is not None and spent > limits.total:
             waits = self._list(self._without(self._done))
-            reason = f"not finished within its timeout of {limits.total:g} s; still at work: {waits}"
+            reason = f"not finished within its timeout of {limits.total:g} s; still running: {waits}"
             self._fail(Failure(Cause.TIMEOUT, reason + self._longest_silent()))
 
     def _longest_silent(self) -> str:
@@ -358,7 +356,7 @@ class _Chained:
     """The heads that nodes sent, on their way into the chain. A chain that cannot be written ends; the run goes on."""
 
     def __init__(self, record: EventWriter, chain: ChainWriter | None) -> None:
-        self._chain, self._own = chain, GrowingFile()
+        self._chain, self._growing = chain, GrowingFile()
         self._name, self._path = f"events/{record.name}.jsonl", record.folder / f"{record.name}.jsonl"
         self._noted: dict[str, Head] = {}
         self._due = 0.0
@@ -385,8 +383,8 @@ class _Chained:
             self._give_up()
 
     def _gathered(self) -> dict[str, Head]:
-        own = self._own.read_on(self._path)
-        found, self._noted = self._noted | ({self._name: own} if own else {}), {}
+        head = self._growing.read_on(self._path)
+        found, self._noted = self._noted | ({self._name: head} if head else {}), {}
         return found
 
     def _give_up(self) -> None:

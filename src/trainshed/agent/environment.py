@@ -1,4 +1,4 @@
-"""The environment of a node's processes: variables, files, and what the kernel tells of memory."""
+"""The environment of a node's processes: variables, files, and the kernel's memory counters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.plan.model import FilePlan, NodePlan, Plan
 
 _INHERITED = ("TERM", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "http_proxy", "https_proxy", "no_proxy")
@@ -50,10 +50,10 @@ def adopt_store(plan: Plan, secrets: Mapping[str, str]) -> None:
     )
 
 
-def write_files(files: tuple[FilePlan, ...], place: Place) -> None:
+def write_files(files: tuple[FilePlan, ...], access: NodeAccess) -> None:
     """The files of the plan, whole and with their modes."""
     for item in files:
-        path = Path(place.real(item.path))
+        path = Path(access.real(item.path))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(item.content, encoding="utf-8")
         path.chmod(item.mode)
@@ -70,7 +70,7 @@ def oom_kills() -> int:
     return 0
 
 
-def memory_words(node: NodePlan, used: int, limit: int) -> str:
+def describe_memory(node: NodePlan, used: int, limit: int) -> str:
     return (
         f"node {node.index} ({node.name}) is out of memory: its processes use {used / 2**20:.0f} MiB "
         f"of the {limit / 2**20:.0f} MiB that resources.memory allows"

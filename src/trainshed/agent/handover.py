@@ -1,4 +1,4 @@
-"""What an agent is told when it starts and that is written nowhere: the run's secret, the job's secrets.
+"""What an agent gets when it starts and that is written nowhere: the run's secret, the job's secrets.
 
 It comes as one JSON line on standard input (which then stays open as a sign
 that the driver lives), or in a file that only its owner can read.
@@ -36,7 +36,7 @@ class Handover:
     """Where inputs are kept between runs; empty: they are not."""
     register_limit: float = 120.0
     beats: bool = False
-    """Whether the driver hears signs of life on the agent's standard input, which is a socket then."""
+    """Whether the driver expects signs of life on the agent's standard input, which is then a socket."""
     version: int = VERSION
 
     def to_line(self) -> bytes:
@@ -51,7 +51,7 @@ class Handover:
             return cls(**(data | {name: tuple(data[name]) for name in ("prefix", "hidden")}))
         except (ValueError, KeyError, TypeError) as error:
             raise TrainshedError(
-                f"the agent's handover cannot be understood: {error}",
+                f"cannot parse the agent's handover: {error}",
                 "driver and nodes must run the same release of Trainshed",
                 code="other-release",
             ) from error
@@ -63,8 +63,8 @@ def read_handover(path: str | None) -> Handover:
         return Handover.from_line(Path(path).read_text())
     line = b""
     while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 1)  # no further than the line's end: a word to stop may follow
+        piece = os.read(sys.stdin.fileno(), 1)  # no further than the line's end: a request to stop may follow
         if not piece:
-            raise SystemExit("trainshed agent: started by hand? it is given its task by an engine")
+            raise SystemExit("trainshed agent: no handover; agents are started by an engine, not by hand")
         line += piece
     return Handover.from_line(line)

@@ -1,4 +1,4 @@
-"""What an agent tells of its node's evidence while it grows: the running hashes of the files.
+"""What an agent reports of its node's evidence while it grows: the running hashes of the files.
 
 A thread reads only what was appended since the last time, so that neither the
 ranks nor the agent's own loop wait for it. The agent sends what has changed to
@@ -75,8 +75,8 @@ class HeadKeeper(threading.Thread):
         for name in [*(_SETTLED if self._node == 0 else ()), *mine]:
             yield name, root / name
         # At the end reports are taken from the one folder into the other, as they are.
-        for place, pattern in ((folder / FOLDER, _REPORT), (folder, _REPORT), (folder, _LOG)):
-            for path in _matching(place, pattern):
+        for source, pattern in ((folder / FOLDER, _REPORT), (folder, _REPORT), (folder, _LOG)):
+            for path in _matching(source, pattern):
                 yield f"node-{self._node}/{path.name}", path
 
 

@@ -14,7 +14,7 @@ from trainshed.plan.model import NodePlan
 
 
 def prepare(node: NodePlan, scratch: Path) -> None:
-    """Lead the home in an isolated node's scratch to the folder that is kept, with room for what is mounted in it."""
+    """Link the home in an isolated node's scratch to the kept folder, with mount points for what is mounted in it."""
     if not node.kept_home:
         return
     kept = Path(node.kept_home)
@@ -33,27 +33,29 @@ def prepare(node: NodePlan, scratch: Path) -> None:
 
 
 def make_folder(path: str, home: str) -> None:
-    """A folder of the node; below a kept home, what is there instead of a folder gives way."""
+    """A folder of the node; below a kept home, a file or link in its place is removed."""
     if not home or not path.startswith(f"{home}/"):
         Path(path).mkdir(parents=True, exist_ok=True)
         return
-    place = Path(home)
+    step = Path(home)
     for name in Path(path).relative_to(home).parts:
-        place /= name
-        if place.is_symlink() or (place.exists() and not place.is_dir()):
-            place.unlink()
-        place.mkdir(exist_ok=True)
+        step /= name
+        if step.is_symlink() or (step.exists() and not step.is_dir()):
+            step.unlink()
+        step.mkdir(exist_ok=True)
 
 
 def make_link(path: str, target: str) -> None:
-    """A link that other jobs may be making at the same time; a file of that name gives way."""
+    """A link that other jobs may be making at the same time; a file of that name is replaced."""
     part = Path(f"{path}.{secrets.token_hex(8)}")
     part.symlink_to(target)
     try:
         part.replace(path)
     except IsADirectoryError as error:
         part.unlink()
-        raise TrainshedError(f"{path} is a folder", f"rename it: {target} is found by that name") from error
+        raise TrainshedError(
+            f"{path} is a folder", f"rename it: {target} is linked to by that name"
+        ) from error
 
 
 def take(node: NodePlan) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainshed.agent import processes
 from trainshed.agent.masking import Log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.errors import TrainshedError
 
 _LIMIT = 3600.0
@@ -35,7 +35,7 @@ finally:
 """
 
 
-def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str = "") -> None:
+def source(script: str, env: dict[str, str], log: Log, access: NodeAccess, folder: str = "") -> None:
     """Run the hook in `folder` (its own by default) and take over the environment it leaves behind."""
     path = Path(script)
     left = f"{env['TMPDIR']}/.pre-start.env"
@@ -52,8 +52,8 @@ def source(script: str, env: dict[str, str], log: Log, place: Place, folder: str
             left,
         ]
     cwd = folder or str(path.parent)
-    with _private(Path(place.real(left))) as wanted:
-        run(path.name, place.enter(argv, cwd, env), place.real(cwd), env, log)
+    with _private(Path(access.real(left))) as wanted:
+        run(path.name, access.enter(argv, cwd, env), access.real(cwd), env, log)
         for entry in wanted.read_bytes().split(b"\0"):
             name, sep, value = entry.decode("utf-8", "surrogateescape").partition("=")
             if sep and name not in ("_", "SHLVL", "PWD", "OLDPWD"):
@@ -73,7 +73,7 @@ def _private(path: Path) -> Iterator[Path]:
 
 
 def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: Log) -> None:
-    """One program to its end, within an hour, with its words in the log; HookError if it did not end with 0."""
+    """Run one program, within an hour, with its output in the log; HookError if it did not exit with 0."""
     with log.stream as out:
         process = subprocess.Popen(
             argv,
@@ -89,7 +89,7 @@ def run(name: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], log: L
         code = process.wait(_LIMIT)
     except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        raise HookError(f"{name} did not end within {_LIMIT:.0f} s") from error
+        raise HookError(f"{name} did not finish within {_LIMIT:.0f} s") from error
     finally:
         log.settle()
     if code != 0:

@@ -3,7 +3,7 @@
 A slot is named after what the object store says of the tree: names, sizes and
 entity tags. Nodes get hard links to it; a job that changes such a file in
 place changes the slot too, which the next run notices (size and time differ)
-and fetches anew. The oldest slots give way when the cache is full.
+and fetches again. The oldest slots are removed when the cache is full.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCK_LIMIT = 6 * 3600.0
 DEFAULT_LIMIT = 20 << 30
 
 Tell = Callable[[Copied], None]
-"""Hears how far a copy is."""
+"""Is called with the progress of a copy."""
 
 
 class Cache:
@@ -82,7 +82,7 @@ class Cache:
 
 
 def _age(slot: Path) -> float | None:
-    """When a slot was last used; None for what is no slot, or is gone since another node made room."""
+    """When a slot was last used; None if it is not a slot, or was removed by another node."""
     try:
         info = slot.stat()
     except FileNotFoundError:
@@ -116,13 +116,13 @@ def _manifest(tree: Path) -> dict[str, list[int]]:
 def _link(tree: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(tree.rglob("*")):
-        place = target / path.relative_to(tree)
+        copy = target / path.relative_to(tree)
         if path.is_dir():
-            place.mkdir(parents=True, exist_ok=True)
+            copy.mkdir(parents=True, exist_ok=True)
             continue
-        place.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
         try:
-            place.hardlink_to(path)
+            copy.hardlink_to(path)
         except OSError:
             # Another file system: a copy is as good, only slower.
-            shutil.copy2(path, place)
+            shutil.copy2(path, copy)

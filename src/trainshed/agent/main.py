@@ -1,7 +1,7 @@
 """The agent: what runs on a node, and the only code that touches it.
 
 prepare → fetch code → write files → install requirements → pre-start hook → fetch
-inputs → prepare outputs → barrier → start ranks → watch → upload outputs → record. Whatever goes wrong is told to
+inputs → prepare outputs → barrier → start ranks → watch → upload outputs → record. Whatever goes wrong is reported to
 the coordinator, recorded, and stops all nodes.
 """
 
@@ -27,11 +27,11 @@ from trainshed.agent.handover import Handover, read_handover
 from trainshed.agent.inputs import Cache
 from trainshed.agent.joined import JoinedLog
 from trainshed.agent.masking import Log, open_log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.agent.reports import Reports
 from trainshed.agent.ssh import Ssh
 from trainshed.agent.uploads import Uploads
-from trainshed.agent.watch import Stop, Watch, log_name, told
+from trainshed.agent.watch import Stop, Watch, log_name, message_of
 from trainshed.agent.wire import AgentConnectionError
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer, expanded
@@ -46,23 +46,23 @@ _COLLECTED = 5.0
 class Agent(Watch):
     """One attempt on one node."""
 
-    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, given: Handover) -> None:
-        super().__init__(run, plan, node, given)
+    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, handover: Handover) -> None:
+        super().__init__(run, plan, node, handover)
         self._reports = Reports(self.folder)
-        self.place = Place(node, given, plan.image, str(self._reports.folder))
-        outputs = tuple(replace(item, source=self.place.real(item.source)) for item in node.outputs)
+        self.access = NodeAccess(node, handover, plan.image, str(self._reports.folder))
+        outputs = tuple(replace(item, source=self.access.real(item.source)) for item in node.outputs)
         self._uploads = Uploads(outputs, run, node.index, self._progress.copied)
         self._joined = JoinedLog(run, node, node.log) if node.log else None
 
     def serve(self) -> int:
-        """Bring the node through the run. 0 when its part ended well."""
+        """Run the node's part of the run. 0 when it ended well."""
         processes.adopt_orphans()
         processes.keep_private()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        if self.given.attempt > 1:
-            _set_aside(self.folder, self.given.attempt - 1)
-        if self.given.lifeline:
+        if self.handover.attempt > 1:
+            _set_aside(self.folder, self.handover.attempt - 1)
+        if self.handover.lifeline:
             os.set_blocking(sys.stdin.fileno(), False)
             self._selector.register(sys.stdin, selectors.EVENT_READ, "driver")
         try:
@@ -87,7 +87,7 @@ class Agent(Watch):
     def _work(self) -> None:
         node = self.node
         self._reports.open()
-        env = environment.base(self.plan, node, self.given.secrets, self._reports.folder)
+        env = environment.base(self.plan, node, self.handover.secrets, self._reports.folder)
         if node.code:
             self._in_background("fetch code", Cause.STAGING, partial(self._fetch, (node.code,)))
         self._in_background("write files", Cause.STAGING, self._write_files)
@@ -98,16 +98,16 @@ class Agent(Watch):
             self._in_background(
                 "install requirements",
                 Cause.HOOK,
-                partial(requirements.install, listing, env, opened, self.place),
+                partial(requirements.install, listing, env, opened, self.access),
             )
         found = [(script, node.hook_dir) for script in filter(self._exists, node.hooks)]
         for script, folder in [(script, "") for script in node.pre_start] + found:
             log = self._log("pre-start.log")
             self._in_background(
-                "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.place, folder)
+                "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.access, folder)
             )
         if node.inputs:
-            cache = Cache(Path(self.given.cache)) if self.given.cache else None
+            cache = Cache(Path(self.handover.cache)) if self.handover.cache else None
             self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs, cache))
         self._in_background("prepare outputs", Cause.STAGING, self._uploads.prepare)
         if self.plan.ssh:
@@ -127,32 +127,32 @@ class Agent(Watch):
         self._phase("run", began)
 
     def _exists(self, path: str) -> bool:
-        return Path(self.place.real(path)).is_file()
+        return Path(self.access.real(path)).is_file()
 
     def _log(self, name: str) -> Log:
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        return open_log(path, self.given.secrets.values())
+        return open_log(path, self.handover.secrets.values())
 
     def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
-            staging.fetch(replace(item, target=self.place.real(item.target)), cache, self._progress.copied)
+            staging.fetch(replace(item, target=self.access.real(item.target)), cache, self._progress.copied)
 
     def _write_files(self) -> None:
         for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
-            homes.make_folder(self.place.real(seen), self._home())
+            homes.make_folder(self.access.real(seen), self._home())
         for path, target in self.node.links:
-            homes.make_link(self.place.real(path), target)
+            homes.make_link(self.access.real(path), target)
         common = tuple(replace(item, path=self.node.placed(item.path)) for item in self.plan.files)
-        environment.write_files((*common, *self.node.files), self.place)
+        environment.write_files((*common, *self.node.files), self.access)
 
     def _home(self) -> str:
         """The home as the agent reaches it, if jobs share it and may have left links in it."""
-        return self.place.real(self.node.home) if self.plan.isolated and self.node.kept_home else ""
+        return self.access.real(self.node.home) if self.plan.isolated and self.node.kept_home else ""
 
     def _start_ssh(self, env: dict[str, str]) -> None:
         """Exchange public keys with all nodes, then let them in."""
-        ssh = Ssh(self.plan, self.node, self.place)
+        ssh = Ssh(self.plan, self.node, self.access)
         self._in_background("make keys", Cause.STAGING, ssh.make_keys)
         self._send({"type": "card", "card": ssh.card})
         self._pump_until(lambda: self._cards is not None)
@@ -164,10 +164,10 @@ class Agent(Watch):
         log = self._log(log_name(plan))
         mine = expanded(env | dict(plan.env))
         try:
-            argv = self.place.enter(plan.argv, plan.cwd, mine, is_sshd=plan.name == Ssh.PROCESS)
-            if not self.place.is_outside and shutil.which(plan.argv[0], path=mine.get("PATH")) is None:
+            argv = self.access.enter(plan.argv, plan.cwd, mine, is_sshd=plan.name == Ssh.PROCESS)
+            if not self.access.is_outside and shutil.which(plan.argv[0], path=mine.get("PATH")) is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), plan.argv[0])
-            item = processes.start(plan, mine, log, argv, self.place.real(plan.cwd))
+            item = processes.start(plan, mine, log, argv, self.access.real(plan.cwd))
         except OSError as error:
             self._fail(
                 Cause.RANK,
@@ -177,7 +177,7 @@ class Agent(Watch):
                 exit_code=127,
             )
             raise Stop("a process could not be started", self.plan.grace) from error
-        self._events.append(ProcessStarted(self.given.attempt, plan.name, item.process.pid))
+        self._events.append(ProcessStarted(self.handover.attempt, plan.name, item.process.pid))
         self._running.append(item)
         if not plan.helper:
             self._times.watch(log.path)
@@ -229,7 +229,7 @@ class Agent(Watch):
 
     def _aside_or_note(self, work: Callable[[], None]) -> None:
         if error := self._aside(work):
-            self._events.append(Note(f"at the end of node {self.node.index}: {told(error)}"))
+            self._events.append(Note(f"at the end of node {self.node.index}: {message_of(error)}"))
 
     def _save(self) -> str:
         """The outputs; what went wrong, if anything did."""
@@ -238,10 +238,10 @@ class Agent(Watch):
         error = self._aside(self._uploads.save_all, "upload")
         if error is None or isinstance(error, TrainshedError):
             return error.message if error else ""
-        return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {told(error)}"
+        return f"cannot save the outputs of node {self.node.index} ({self.node.name}): {message_of(error)}"
 
     def _leave(self) -> None:
-        """Say goodbye; node 0 stays, and hears its driver, for as long as its coordinator serves others."""
+        """Sign off; node 0 stays, and reads from its driver, for as long as its coordinator serves others."""
         for message in self._heads.messages():
             self._send_quietly(message)
         self._send_quietly({"type": "closed"})
@@ -254,7 +254,7 @@ class Agent(Watch):
 
 
 def _set_aside(folder: Path, attempt: int) -> None:
-    """The logs of an earlier attempt stay, under a name of their own."""
+    """The logs of an earlier attempt stay, under their own name."""
     for path in (*folder.glob("*.log"), *folder.glob("*.times")):
         if path.name != "agent.log" and ".attempt-" not in path.name:
             path.rename(path.with_name(f"{path.stem}.attempt-{attempt}{path.suffix}"))
@@ -266,11 +266,11 @@ def main() -> int:
     parser.add_argument("--node", required=True, type=int)
     parser.add_argument("--handover")
     options = parser.parse_args()
-    given = read_handover(options.handover)
+    handover = read_handover(options.handover)
     run = RunDirectory(options.run)
     plan = Plan.from_json(run.plan_json())
-    environment.adopt_store(plan, given.secrets)
-    return Agent(run, plan, plan.nodes[options.node], given).serve()
+    environment.adopt_store(plan, handover.secrets)
+    return Agent(run, plan, plan.nodes[options.node], handover).serve()
 
 
 if __name__ == "__main__":

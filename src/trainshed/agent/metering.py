@@ -29,7 +29,7 @@ class NodeMeter(threading.Thread):
         self._path, self._kind, self._limit, self._period = path, kind, limit, period
         self._over = threading.Event()
         self._used: dict[int, float] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.memory = 0
         """Bytes used by the node's processes at the last sample: above `limit` only if they truly are."""
 
@@ -91,9 +91,9 @@ class NodeMeter(threading.Thread):
     def _attempt(self, name: str, read: Callable[[], Any], key: str = "not_measured") -> Any:
         try:
             return read()
-        except Exception as error:  # drivers have many ways to fail; each is to be told, none ends the rest
-            if name not in self._told:
-                self._told.add(name)
+        except Exception as error:  # drivers have many ways to fail; each is reported, none ends the rest
+            if name not in self._reported:
+                self._reported.add(name)
                 self._write({key: f"{name}: {error}"})
             return None
 

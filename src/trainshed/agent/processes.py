@@ -1,4 +1,4 @@
-"""The processes of a node: started in groups of their own, watched, and stopped together with their descendants.
+"""The processes of a node: started in their own groups, watched, and stopped together with their descendants.
 
 The agent is made the reaper of its descendants, so that a grandchild which
 left its group and lost its parent is still found and stopped.

@@ -39,14 +39,14 @@ class Reports:
         for entry in entries[:_MOST]:
             target = self._node / entry.name
             if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                yield f"{FOLDER}/{entry.name} was left there: it is not a regular file"
+                yield f"{FOLDER}/{entry.name} was not collected: it is not a regular file"
             elif target.suffix in _OWN or _OWN_NAMES.fullmatch(entry.name):
-                yield f"{FOLDER}/{entry.name} was left there: only Trainshed writes files of that name"
+                yield f"{FOLDER}/{entry.name} was not collected: only Trainshed writes files of that name"
             else:
-                # A later attempt's report takes the place of an earlier one's.
+                # A later attempt's report replaces an earlier one's.
                 Path(entry.path).replace(target)
         if len(entries) > _MOST:
-            yield f"{len(entries) - _MOST} files were left in {FOLDER}/: more than {_MOST} are not reports"
+            yield f"{len(entries) - _MOST} files were not collected from {FOLDER}/: more than {_MOST} are not reports"
         else:
             _remove_if_empty(self.folder)
 

@@ -17,32 +17,32 @@ from typing import Any
 
 from trainshed.agent import hooks
 from trainshed.agent.masking import Log
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.errors import TrainshedError
 
 _INSTALL = ("install", "--no-input", "--disable-pip-version-check")
 
 
-def install(listing: str, env: dict[str, str], log: Callable[[], Log], place: Place) -> None:
+def install(listing: str, env: dict[str, str], log: Callable[[], Log], access: NodeAccess) -> None:
     """Install what the file lists and put it before everything else on the processes' paths.
 
-    `log` opens the log anew for each program that writes it.
+    `log` opens the log again for each program that writes it.
     """
-    own = f"{env['TMPDIR']}/.trainshed"
-    folder, report = f"{own}/packages", f"{own}/missing.json"
-    Path(place.real(own)).mkdir(parents=True, exist_ok=True)
-    pip = _pip(env, place)
-    # The machine's own settings of pip count, not those of the node's empty home; what an earlier list brought counts too.
-    settings = {**os.environ, "TMPDIR": place.real(env["TMPDIR"]), "PYTHONPATH": folder}
+    private = f"{env['TMPDIR']}/.trainshed"
+    folder, report = f"{private}/packages", f"{private}/missing.json"
+    Path(access.real(private)).mkdir(parents=True, exist_ok=True)
+    pip = _pip(env, access)
+    # The machine's own settings of pip count, not those of the node's empty home; what an earlier list installed counts too.
+    settings = {**os.environ, "TMPDIR": access.real(env["TMPDIR"]), "PYTHONPATH": folder}
 
-    def run(*words: str) -> None:
-        argv = place.enter([*pip, *_INSTALL, *words], str(Path(listing).parent), env)
+    def run(*arguments: str) -> None:
+        argv = access.enter([*pip, *_INSTALL, *arguments], str(Path(listing).parent), env)
         name = f"pip, installing {Path(listing).name},"
-        hooks.run(name, argv, str(Path(place.real(listing)).parent), settings, log())
+        hooks.run(name, argv, str(Path(access.real(listing)).parent), settings, log())
 
-    if _can_report(place.enter([*pip, "install", "--help"], "/", env), settings):
+    if _can_report(access.enter([*pip, "install", "--help"], "/", env), settings):
         run("--quiet", "--dry-run", "--report", report, "-r", listing)
-        if missing := _missing(Path(place.real(report))):
+        if missing := _missing(Path(access.real(report))):
             run("--no-deps", "--target", folder, *missing)
     else:
         run("--target", folder, "-r", listing)
@@ -50,9 +50,9 @@ def install(listing: str, env: dict[str, str], log: Callable[[], Log], place: Pl
     env["PATH"] = f"{folder}/bin:{env['PATH']}"
 
 
-def _pip(env: dict[str, str], place: Place) -> list[str]:
+def _pip(env: dict[str, str], access: NodeAccess) -> list[str]:
     """The pip of the job's Python; ours on its behalf where it has none."""
-    if place.is_outside:
+    if access.is_outside:
         return ["python", "-m", "pip"]
     python = shutil.which("python", path=env["PATH"]) or sys.executable
     found = subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60)

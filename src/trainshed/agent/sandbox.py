@@ -69,7 +69,7 @@ def why_not() -> str:
 
 
 def enclose(node: NodePlan, enclosure: Enclosure, argv: Sequence[str], info_fd: int) -> list[str]:
-    """The command line that starts `argv` as the given node. `info_fd` is told the node's first process.
+    """The command line that starts `argv` as the given node. `info_fd` gets the pid of the node's first process.
 
     That is `argv` itself: when it dies, however it dies, the kernel ends all that is on the node.
     """
@@ -162,10 +162,10 @@ def _devices() -> Iterator[str]:
 
 def _binds(how: str, paths: Sequence[str]) -> Iterator[str]:
     """Each path that exists and is not there already, with the system or within another."""
-    there = [f"/{name}" for name in _SYSTEM] if how == "--ro-bind" else []
+    bound = [f"/{name}" for name in _SYSTEM] if how == "--ro-bind" else []
     for path in sorted(set(paths), key=lambda text: (text.count("/"), text)):
-        if Path(path).exists() and not any(_is_below(path, other) for other in there):
-            there.append(path)
+        if Path(path).exists() and not any(_is_below(path, other) for other in bound):
+            bound.append(path)
             yield from (how, path, path)
 
 

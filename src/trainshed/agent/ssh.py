@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainshed.agent.place import Place
+from trainshed.agent.node_access import NodeAccess
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan
 
@@ -43,10 +43,10 @@ class Ssh:
 
     PROCESS = "sshd"
 
-    def __init__(self, plan: Plan, node: NodePlan, place: Place) -> None:
-        self._plan, self._node, self._place = plan, node, place
+    def __init__(self, plan: Plan, node: NodePlan, access: NodeAccess) -> None:
+        self._plan, self._node, self._access = plan, node, access
         self._seen = f"{node.home}/.ssh"
-        self._real = Path(place.real(self._seen))
+        self._real = Path(access.real(self._seen))
         self._ports = _ports(plan, node)
         self.card: Card = {}
 
@@ -123,8 +123,8 @@ class Ssh:
         ):
             called = [*names, address] if count[address] == 1 else list(names)
             everybody += called
-            own = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
-            blocks += [f"Host {' '.join(called)}", *_settings(own)]
+            settings = {"HostName": address, "Port": str(port), "HostKeyAlias": node.name}
+            blocks += [f"Host {' '.join(called)}", *_settings(settings)]
         common = {
             "User": getpass.getuser(),
             "IdentityFile": f'"{self._seen}/id_ed25519"',
@@ -160,9 +160,9 @@ def _ports(plan: Plan, node: NodePlan) -> tuple[int, ...]:
 
     `horovodrun -p` knows one port for all nodes, and people give it the first node's.
     """
-    own, first = plan.ssh[node.index], plan.ssh[0]
+    port, first = plan.ssh[node.index], plan.ssh[0]
     alone = [other.address for other in plan.nodes].count(node.address) == 1
-    return (own, first) if alone and first != own else (own,)
+    return (port, first) if alone and first != port else (port,)
 
 
 def _sshd() -> str | None:
@@ -170,7 +170,7 @@ def _sshd() -> str | None:
 
 
 def _greet(address: tuple[str, int]) -> None:
-    """Say hello as a client does, so that sshd does not report a stranger who hung up."""
+    """Say hello as a client does, so that sshd does not log an aborted connection."""
     with socket.create_connection(address, timeout=2.0) as connection:
         connection.sendall(b"SSH-2.0-Trainshed\r\n")
         if not connection.recv(64).startswith(b"SSH-"):
@@ -193,7 +193,7 @@ _SERVER = (
     "KbdInteractiveAuthentication no",
     "PermitRootLogin prohibit-password",
     "UsePAM no",
-    # The files lie in a folder of the node's own, whose parents may belong to whoever runs the machine.
+    # The files are in the node's own folder, whose parents may belong to the user who runs the machine.
     "StrictModes no",
     "UseDNS no",
     "PrintMotd no",

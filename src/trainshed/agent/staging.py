@@ -20,7 +20,7 @@ class StagingError(TrainshedError):
 
 
 def fetch(transfer: Transfer, cache: Cache | None = None, tell: Tell | None = None) -> None:
-    """Bring a tree (or a file, into the folder) to the node; from the cache if it holds just this content."""
+    """Fetch a tree (or a file, into the folder) to the node; from the cache if it holds just this content."""
     try:
         if transfer.name == "code" and "://" not in transfer.source:
             _copy_code(transfer, tell)
@@ -69,4 +69,4 @@ def copy(source: str, target: str, only: Sequence[str] | None = None, tell: Tell
     if not done.complete:
         left = (*done.unrepresentable, *done.unstable)
         named = ", ".join(f"{problem.name} ({problem.reason})" for problem in left[:3])
-        raise StagingError(f"{len(left)} of its files did not get there: {named}")
+        raise StagingError(f"{len(left)} of its files were not copied: {named}")

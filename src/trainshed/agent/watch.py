@@ -2,7 +2,7 @@
 
 One loop (`_pump`) looks after all of them; slow work is done in a thread while
 the loop goes on, so that a node is never out of reach. The first bad news is
-recorded and told to the coordinator, and its word ends the work with `Stop`.
+recorded and reported to the coordinator, whose answer ends the work with `Stop`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trainshed.plan.model import NodePlan, Plan, ProcessPlan
 from trainshed.runs.chain import NONCE_LABEL, ChainWriter, path_of
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import FailureSeen, PhaseFinished, ProcessExited, UnreadableRunError
-from trainshed.runs.last_words import last_words
+from trainshed.runs.last_lines import last_lines
 from trainshed.runs.logs import tail
 from trainshed.runs.logtimes import LogTimes, last_written
 from trainshed.runs.outcome import Failure, describe_exit, exit_code_of
@@ -42,19 +42,19 @@ from trainshed.runs.states import Cause
 from trainshed.spec.kinds import DeviceKind
 
 _SILENCE = 30.0
-"""Seconds without a word of the coordinator after which a node gives the run up."""
+"""Seconds without a message from the coordinator after which a node gives up."""
 _SIGN = 1.0
-"""Seconds between two signs of life for whoever started the agent."""
+"""Seconds between two signs of life for the process that started the agent."""
 _STALL = 2.0
 """Seconds between two looks at the clock from which on this process itself was held up."""
 _SEARCHED = 2000
 """Lines at the end of a command's log among which the failing rank's are looked for."""
 _ORPHANED = 3.0
-"""Seconds an agent without a driver waits for the coordinator's word before it stops by itself."""
+"""Seconds an agent without a driver waits for the coordinator before it stops by itself."""
 
 
 class Stop(Exception):
-    """The run ends here: somebody failed, or somebody asked."""
+    """The run ends here: something failed, or a stop was requested."""
 
     def __init__(self, reason: str, grace: float, is_wanted: bool = False) -> None:
         """`is_wanted`: nothing failed by itself; a person or the job's time limit ends it."""
@@ -62,25 +62,25 @@ class Stop(Exception):
         self.grace, self.is_wanted = grace, is_wanted
 
 
-def told(error: BaseException) -> str:
-    """An error in words for the run's reader."""
+def message_of(error: BaseException) -> str:
+    """The message of an error, for the run's record."""
     return error.message if isinstance(error, TrainshedError) else f"{type(error).__name__}: {error}"
 
 
 def log_name(plan: ProcessPlan) -> str:
-    """Where a process' log lies in its node's folder: those of helpers apart, as they are no rank's words."""
+    """Where a process' log is in its node's folder: those of helpers apart, as they are not output of a rank."""
     return f"helpers/{plan.name}.log" if plan.helper else f"{plan.name}.log"
 
 
-def _words_of(item: processes.Running) -> tuple[str, ...]:
+def _last_lines_of(item: processes.Running) -> tuple[str, ...]:
     """The end of a failed process' log; of a command, what the rank wrote that its launcher reports."""
     if item.plan.rank is not None or item.plan.helper:
         return tail(item.log.path)
-    return last_words(tail(item.log.path, _SEARCHED))
+    return last_lines(tail(item.log.path, _SEARCHED))
 
 
 def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
-    """Work in a thread of its own; what it raised is in the list when the thread has ended."""
+    """Work in its own thread; what it raised is in the list when the thread has ended."""
     problem: list[BaseException] = []
 
     def guarded() -> None:
@@ -97,13 +97,13 @@ def _begin(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseExceptio
 class Watch:
     """One node of one attempt, as its agent sees it."""
 
-    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, given: Handover) -> None:
-        self.run, self.plan, self.node, self.given = run, plan, node, given
+    def __init__(self, run: RunDirectory, plan: Plan, node: NodePlan, handover: Handover) -> None:
+        self.run, self.plan, self.node, self.handover = run, plan, node, handover
         self.folder = run.node(node.index)
         self.folder.mkdir(exist_ok=True)
         self._alive = files.hold(self.folder / "alive.lock")
-        self._events = run.node_writer(node.index, given.attempt)
-        self._secret = bytes.fromhex(given.secret)
+        self._events = run.node_writer(node.index, handover.attempt)
+        self._secret = bytes.fromhex(handover.secret)
         self._coordinator: Coordinator | None = None
         self._link: Link | None = None
         self._selector = selectors.DefaultSelector()
@@ -118,16 +118,16 @@ class Watch:
         self._times = LogTimes()
         self._progress = ProgressFile(self.folder)
         self._meter = NodeMeter(self.folder / "metrics.jsonl", DeviceKind(plan.kind), plan.memory or 0)
-        self._heads = HeadKeeper(run, node.index, given.attempt)
+        self._heads = HeadKeeper(run, node.index, handover.attempt)
 
     def _open(self) -> None:
         if self.node.index == 0:
             names = [node.name for node in self.plan.nodes]
-            limits = Limits(register=self.given.register_limit, total=self.plan.timeout)
-            record = self.run.writer(f"coordinator-{self.given.attempt}")
+            limits = Limits(register=self.handover.register_limit, total=self.plan.timeout)
+            record = self.run.writer(f"coordinator-{self.handover.attempt}")
             self._coordinator = Coordinator(
                 record,
-                self.given.attempt,
+                self.handover.attempt,
                 names,
                 self.node.coordinator,
                 self._secret,
@@ -138,7 +138,7 @@ class Watch:
             self._coordinator.start()
         began = time.monotonic()
         self._link = Link.open(
-            self.node.coordinator, self.node.index, self._secret, self.given.register_limit, self._check
+            self.node.coordinator, self.node.index, self._secret, self.handover.register_limit, self._check
         )
         self._selector.register(self._link.channel, selectors.EVENT_READ, "coordinator")
         self._phase("prepare", began)
@@ -147,7 +147,9 @@ class Watch:
         """The chain of this attempt; a run whose chain cannot be begun goes on without one, and shows it."""
         try:
             nonce = self.run.submission().labels.get(NONCE_LABEL, "")
-            return ChainWriter(self.run.path / path_of(self.given.attempt), self.run.id, nonce, time.time())
+            return ChainWriter(
+                self.run.path / path_of(self.handover.attempt), self.run.id, nonce, time.time()
+            )
         except (OSError, UnreadableRunError):
             traceback.print_exc()
             return None
@@ -168,7 +170,7 @@ class Watch:
         self._progress.clear()
         self._phase(phase, began)
         if problem:
-            text = told(problem[0])
+            text = message_of(problem[0])
             lines = tail(self.folder / "pre-start.log") if cause is Cause.HOOK else ()
             self._fail(
                 cause,
@@ -195,37 +197,37 @@ class Watch:
             self._pump(0.25)
 
     def _pump(self, wait: float) -> None:
-        """Look after everything that may have happened, for at most `wait` seconds; Stop when told so."""
+        """Handle everything that may have happened, for at most `wait` seconds; raises Stop when requested."""
         self._beat()
         self._times.sample()
         for key, _ in self._selector.select(wait):
             if key.data == "driver":
-                self._hear_driver()
+                self._read_driver()
             elif key.data == "coordinator":
-                self._hear_coordinator()
+                self._read_coordinator()
             else:
                 self._ended(key.data)
         if self._signalled:
             self._fail(
-                Cause.STOP, f"node {self.node.index} ({self.node.name}) was told to stop by {self._signalled}"
+                Cause.STOP, f"node {self.node.index} ({self.node.name}) was stopped by {self._signalled}"
             )
             self._signalled = ""
         if self._orphaned and time.monotonic() > self._orphaned:
             self._orphaned = None
-            raise Stop("the driver said so, or is gone", 5.0)
+            raise Stop("the driver stopped it, or is gone", 5.0)
         if self.plan.memory and self._meter.memory > self.plan.memory and not self._failed:
             self._fail(
-                Cause.MEMORY, environment.memory_words(self.node, self._meter.memory, self.plan.memory)
+                Cause.MEMORY, environment.describe_memory(self.node, self._meter.memory, self.plan.memory)
             )
 
     def _beat(self) -> None:
-        """Signs of life to coordinator and driver, and a look at when the coordinator was last heard."""
+        """Send signs of life to coordinator and driver, and check when the coordinator last sent one."""
         now = time.monotonic()
         held_up, self._pumped = max(0.0, now - self._pumped - _STALL), now
-        if self.given.beats and now - self._shown > _SIGN:
+        if self.handover.beats and now - self._shown > _SIGN:
             # Also before the coordinator is reached, and while it still serves others.
             self._shown = now
-            # A driver that does not read is frozen, or gone, which its end tells.
+            # A driver that does not read is frozen, or gone, which the end of the pipe shows.
             with contextlib.suppress(OSError):
                 os.write(sys.stdin.fileno(), b".")
         if self._link is None:
@@ -235,7 +237,7 @@ class Watch:
         # What held this process up is not the coordinator's silence.
         self._link.heard = min(now, self._link.heard + held_up)
         if now - self._link.heard > _SILENCE and not self._failed:
-            raise self._abandoned(f"was silent for {_SILENCE:.0f} s")
+            raise self._abandoned(f"sent nothing for {_SILENCE:.0f} s")
 
     def _quietest(self) -> tuple[str, float] | None:
         """Of the ranks at work, the one that has not written for longest, and for how many seconds."""
@@ -250,7 +252,7 @@ class Watch:
         shown = ", ".join(f"{name.replace('-', ' ')} {seconds:.0f} s before" for name, seconds in found[:8])
         more = f" and {len(found) - 8} more" if len(found) > 8 else ""
         return (
-            f"still at work on node {self.node.index} ({self.node.name}), by their last output: {shown}{more}"
+            f"still running on node {self.node.index} ({self.node.name}), by their last output: {shown}{more}"
         )
 
     def _silences(self) -> list[tuple[str, float]]:
@@ -272,7 +274,7 @@ class Watch:
         except (Stop, AgentConnectionError):
             time.sleep(0.01)
 
-    def _hear_driver(self) -> None:
+    def _read_driver(self) -> None:
         try:
             data = os.read(sys.stdin.fileno(), 1 << 12)
         except BlockingIOError:
@@ -281,14 +283,14 @@ class Watch:
             self._selector.unregister(sys.stdin)
             failure = Failure(Cause.DRIVER, "the run's driver process is gone (it was killed)")
         else:
-            told = json.loads(data.split(b"\n")[0])
-            failure = Failure(Cause(told["cause"]), told["reason"])
+            request = json.loads(data.split(b"\n")[0])
+            failure = Failure(Cause(request["cause"]), request["reason"])
         if self._coordinator:
             self._coordinator.request_stop(failure)
         elif self._orphaned is None:
             self._orphaned = time.monotonic() + _ORPHANED
 
-    def _hear_coordinator(self) -> None:
+    def _read_coordinator(self) -> None:
         assert self._link
         try:
             messages = self._link.channel.receive()
@@ -310,7 +312,7 @@ class Watch:
                     pass
 
     def _abandoned(self, how: str) -> Stop:
-        """The coordinator is lost: this node ends its work by itself."""
+        """The coordinator is lost: this node stops on its own."""
         if self._link:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(self._link.channel)
@@ -325,7 +327,7 @@ class Watch:
         self._selector.unregister(item.handle)
         code = item.process.wait()
         os.close(item.handle)
-        self._events.append(ProcessExited(self.given.attempt, item.plan.name, code))
+        self._events.append(ProcessExited(self.handover.attempt, item.plan.name, code))
         serves = item.plan.helper or item.plan.serves
         if code == 0 or self._failed or (serves and self._finishing):
             return
@@ -343,7 +345,7 @@ class Watch:
             process=item.plan.name,
             log=f"node-{self.node.index}/{log_name(item.plan)}",
             exit_code=exit_code_of(code),
-            last_lines=_words_of(item),
+            last_lines=_last_lines_of(item),
         )
 
     def _fail(self, cause: Cause, reason: str, **details: Any) -> None:
@@ -355,9 +357,9 @@ class Watch:
         self._send_quietly({"type": "failed", "failure": failure.to_json()})
 
     def _record(self, failure: Failure) -> None:
-        # On a full disk the coordinator is still told, and the driver says why.
+        # On a full disk the coordinator still gets it, and the driver records why.
         with contextlib.suppress(OSError):
-            self._events.append(FailureSeen(self.given.attempt, failure))
+            self._events.append(FailureSeen(self.handover.attempt, failure))
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._link
@@ -372,7 +374,7 @@ class Watch:
 
     def _phase(self, phase: str, began: float) -> None:
         seconds = round(time.monotonic() - began, 3)
-        self._events.append(PhaseFinished(self.given.attempt, phase, seconds))
+        self._events.append(PhaseFinished(self.handover.attempt, phase, seconds))
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signalled = signal.Signals(number).name

@@ -2,7 +2,7 @@
 
 Both sides prove that they hold the secret before anything else is believed:
 the server sends a nonce, the client answers with one of its own, and every
-message carries an HMAC over the two nonces, its direction and its number, so
+message has an HMAC over the two nonces, its direction and its number, so
 that it can be neither forged, replayed nor turned around.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 Message = dict[str, Any]
 _LONGEST = 1 << 20
 _FIRST = 1 << 12
-"""Bytes a line may have from somebody who has proved nothing yet."""
+"""Bytes a line may have from a peer that is not authenticated yet."""
 _PATIENCE = 10.0
 """Seconds the other side has to take what is sent to it."""
 
@@ -64,9 +64,9 @@ class AgentConnection:
         self.send_encoded(encode(message))
 
     def send_encoded(self, body: bytes) -> None:
-        mark = self._mark(body, self._server, self._sent)
+        mac = self._sign(body, self._server, self._sent)
         self._sent += 1
-        self._put(mark + b" " + body)
+        self._put(mac + b" " + body)
 
     def receive(self) -> list[Message]:
         """What has arrived since the last call; at least one read is made. AgentConnectionError at the end."""
@@ -99,19 +99,19 @@ class AgentConnection:
         return lines[1:]
 
     def _open(self, line: bytes) -> Message:
-        mark, _, body = line.partition(b" ")
-        if not hmac.compare_digest(mark, self._mark(body, not self._server, self._received)):
+        mac, _, body = line.partition(b" ")
+        if not hmac.compare_digest(mac, self._sign(body, not self._server, self._received)):
             raise AgentConnectionError("a message was not signed with this run's secret")
         self._received += 1
         try:
             message = json.loads(body)
         except ValueError as error:
-            raise AgentConnectionError("a message was no JSON") from error
+            raise AgentConnectionError("a message is not valid JSON") from error
         if not isinstance(message, dict):
-            raise AgentConnectionError("a message was no object")
+            raise AgentConnectionError("a message is not a JSON object")
         return message
 
-    def _mark(self, body: bytes, from_server: bool, number: int) -> bytes:
+    def _sign(self, body: bytes, from_server: bool, number: int) -> bytes:
         head = b"%s %d %d " % (self._nonces, from_server, number)
         return hmac.new(self._secret, head + body, "sha256").hexdigest().encode()
 
@@ -129,7 +129,7 @@ class AgentConnection:
             raise AgentConnectionError("message too long")
 
     def _read_line(self, deadline: float) -> bytes:
-        """One line and no byte more: what follows wakes whoever waits for the socket."""
+        """One line and no byte more: what follows wakes the reader that waits for the socket."""
         try:
             while b"\n" not in self._buffer:
                 left = deadline - time.monotonic()

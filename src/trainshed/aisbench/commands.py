@@ -13,7 +13,7 @@ def package(
     framework: Annotated[
         str, typer.Option("-f", "--framework", help="implementation; the first by default")
     ] = "",
-    scale: Annotated[str, typer.Option("-s", "--scale", help="tiny, full, or a scale of your own")] = "full",
+    scale: Annotated[str, typer.Option("-s", "--scale", help="tiny, full, or your own scale")] = "full",
     arch: Annotated[str, typer.Option(help="x86_64, aarch64, or both")] = "both",
     version: Annotated[str, typer.Option(help="version in the package's name, such as r1.3")] = "r1.0",
     vendor: Annotated[str, typer.Option(help="vendor in the package's name")] = "huawei",

@@ -205,13 +205,13 @@ def read_settings(package: Package) -> Settings:
             check=False,
         )
         if done.returncode != 0:
-            words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-            raise UsageError(f"{path} cannot be sourced: {' '.join(words)}", "correct the line named")
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise UsageError(f"{path} cannot be sourced: {' '.join(lines)}", "correct the line named")
         for entry in done.stdout.decode("utf-8", "replace").split("\0"):
             name, _, value = entry.partition("=")
             values[name] = value
     known = {
-        n: v for n, v in {**values, **_own_environment()}.items() if n in Settings.model_fields and v != ""
+        n: v for n, v in {**values, **_from_environment()}.items() if n in Settings.model_fields and v != ""
     }
     return _valid(Settings, known, path)
 
@@ -244,10 +244,12 @@ def is_placeholder(text: str | None) -> bool:
     return _PLACEHOLDER.match((text or "").strip()) is not None
 
 
-def _own_environment() -> dict[str, str]:
+def _from_environment() -> dict[str, str]:
     """Arguments of train_modelarts.py and Trainshed's own settings come this way and win over the file."""
-    own = ("MODELARTS_VERSION", "SINGLESERVER_MODE")
-    return {name: value for name, value in os.environ.items() if name.startswith("TRAINSHED_") or name in own}
+    names = ("MODELARTS_VERSION", "SINGLESERVER_MODE")
+    return {
+        name: value for name, value in os.environ.items() if name.startswith("TRAINSHED_") or name in names
+    }
 
 
 def _valid(model: type[M], raw: Any, path: Path, where: str = "") -> M:

@@ -17,7 +17,7 @@ _ENGINES = {"mindspore": "mindspore", "tf": "tensorflow", "tensorflow": "tensorf
 _USUAL_CARDS = 8
 
 
-def place(text: str, field: str) -> str:
+def location(text: str, field: str) -> str:
     """A place of the configuration: obs://, s3:// and `/bucket/key` are the store, file:// is a folder."""
     text = text.strip()
     if text.startswith(("obs://", "s3://")):
@@ -31,27 +31,25 @@ def place(text: str, field: str) -> str:
 
 def entry_of(session: SessionConfig) -> str:
     """The boot file, relative to the code folder."""
-    code, boot = place(session.code_dir, "code_dir").rstrip("/") + "/", session.boot_file.strip()
+    code, boot = location(session.code_dir, "code_dir").rstrip("/") + "/", session.boot_file.strip()
     if boot.startswith(("obs://", "s3://", "/", "file://")):
-        whole = place(boot, "boot_file")
+        whole = location(boot, "boot_file")
         if not whole.startswith(code):
-            raise UsageError(
-                f"boot_file {boot!r} does not lie in code_dir {session.code_dir!r}", "correct one"
-            )
+            raise UsageError(f"boot_file {boot!r} is not inside code_dir {session.code_dir!r}", "correct one")
         boot = whole.removeprefix(code)
     if not boot or ".." in boot.split("/"):
-        raise UsageError(f"boot_file {session.boot_file!r} names no file in code_dir", "correct it")
+        raise UsageError(f"boot_file {session.boot_file!r} is not a file in code_dir", "correct it")
     return boot
 
 
 def launcher_of(session: SessionConfig) -> str:
-    """The framework's launcher, by the words of framework_version or framework_type."""
+    """The framework's launcher, by the first part of framework_version or framework_type."""
     for text in (session.framework_version, session.framework_type):
-        word = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
-        if word in _ENGINES:
-            return _ENGINES[word]
+        framework = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
+        if framework in _ENGINES:
+            return _ENGINES[framework]
     text = f"framework_version {session.framework_version!r} and framework_type {session.framework_type!r}"
-    raise UsageError(f"{text} name no known framework", "write for example MindSpore-1.3-cann_5.0.2-…")
+    raise UsageError(f"unknown framework: {text}", "write for example MindSpore-1.3-cann_5.0.2-…")
 
 
 def devices_of(session: SessionConfig, settings: Settings) -> int:
@@ -61,7 +59,7 @@ def devices_of(session: SessionConfig, settings: Settings) -> int:
     if session.train_instance_type:
         match = _FLAVOR.search(session.train_instance_type)
         if not match:
-            text = f"train_instance_type {session.train_instance_type!r} tells no number of cards"
+            text = f"train_instance_type {session.train_instance_type!r} does not name a number of cards"
             raise UsageError(text, "use modelarts.kat1.8xlarge or set TRAINSHED_DEVICES in config.sh")
         return int(match[1] or 1)
     return settings.DEVICE_NUM or _USUAL_CARDS
@@ -73,15 +71,15 @@ def build_job(
     """The job of one version; `code` stands in for a code folder that is not filled yet."""
     launcher = launcher_of(session)
     ascend = "ascend" in session.framework_type.lower()
-    out = place(version.out, "out_base_url")
+    out = location(version.out, "out_base_url")
     raw: dict[str, Any] = {
         "name": session.job_name,
         "launcher": launcher,
         "contract": f"modelarts-{version.api.lower()}",
-        "code": code or place(session.code_dir, "code_dir").rstrip("/"),
+        "code": code or location(session.code_dir, "code_dir").rstrip("/"),
         "entry": entry_of(session),
         "parameters": session.named_parameters(),
-        "inputs": [{"name": session.input_name, "source": place(session.inputs, "inputs")}],
+        "inputs": [{"name": session.input_name, "source": location(session.inputs, "inputs")}],
         "outputs": [{"name": session.output_name, "target": out}],
         "log_url": log_url or f"{out}log/",
         "resources": {

@@ -1,4 +1,4 @@
-"""Copies the growing logs of a job into log/ of the package: one file a server, with the platform's name."""
+"""Copies the growing logs of a job into log/ of the package: one file per server, with the platform's name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LogSync:
             name = self._name(index)
             if not name:
                 continue
-            # A log is written anew by the first sync, so that collecting again does not double it.
+            # A log is written again by the first sync, so that collecting again does not double it.
             mode = "a" if name in self._fresh else "w"
             self._fresh.add(name)
             with (self._folder / name).open(mode, encoding="utf-8") as stream:

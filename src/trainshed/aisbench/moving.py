@@ -49,26 +49,26 @@ def credentials(access: AccessConfig) -> Credentials | None:
 
 def use(access: AccessConfig) -> None:
     """Let everything this process starts find the store of the configuration."""
-    given = credentials(access)
-    if given is not None:
-        os.environ.update(given.environment())
-        os.environ["OBS_ENDPOINT"] = given.endpoint
+    found = credentials(access)
+    if found is not None:
+        os.environ.update(found.environment())
+        os.environ["OBS_ENDPOINT"] = found.endpoint
     elif "TRAINSHED_STORE_PROFILE" not in os.environ and _has_profile():
         os.environ["TRAINSHED_STORE_PROFILE"] = PROFILE
 
 
 def move(package: Package, access: AccessConfig) -> str:
     """Write the keys into the store's profile file (mode 0600) and empty them in modelarts_config.py."""
-    given = credentials(access)
-    if given is None:
+    found = credentials(access)
+    if found is None:
         raise UsageError("modelarts_config.py holds no keys with a server", "there is nothing to move")
     import yaml
 
     path = trainshed_home() / PROFILE_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     document = (yamlfile.parse(path.read_bytes(), str(path)) if path.exists() else None) or {}
-    profile = {"access_key": given.access_key, "secret_key": given.secret_key, "endpoint": given.endpoint,
-               "region": given.region}  # fmt: skip
+    profile = {"access_key": found.access_key, "secret_key": found.secret_key, "endpoint": found.endpoint,
+               "region": found.region}  # fmt: skip
     if not isinstance(document, dict) or not isinstance(document.setdefault("profiles", {}), dict):
         raise UsageError(f"{path} has no mapping 'profiles'", "see docs/store.md")
     document["profiles"][PROFILE] = profile
@@ -80,14 +80,14 @@ def move(package: Package, access: AccessConfig) -> str:
 
 
 def _emptied(source: str) -> str:
-    """The file with the two values as empty words; every other character stays."""
+    """The file with the two values emptied; every other character stays."""
     spots = []
     for node in ast.walk(ast.parse(source)):
         pairs: list[tuple[ast.expr | None, ast.expr]] = []
         if isinstance(node, ast.Dict):
             pairs = list(zip(node.keys, node.values, strict=True))
         elif isinstance(node, ast.Call):
-            pairs = [(ast.Constant(word.arg), word.value) for word in node.keywords]
+            pairs = [(ast.Constant(keyword.arg), keyword.value) for keyword in node.keywords]
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             pairs = [(ast.Constant(node.targets[0].attr), node.value)]
         for key, value in pairs:

@@ -61,7 +61,7 @@ def build_package(
     for name, text in (("version", version), ("vendor", vendor)):
         if not _WORD.match(text):
             raise UsageError(
-                f"{name} {text!r} cannot stand in a file name", "use letters, digits, '.' and '_'"
+                f"{name} {text!r} is not allowed in a file name", "use letters, digits, '.' and '_'"
             )
     bench = workloads.choose(workload_dir, framework, scale, runs=1)
     target = out / package_name(bench, arch, version, vendor)
@@ -151,11 +151,11 @@ def _packed(items: list[Item], root: str = "") -> bytes:
     return packed.getvalue()
 
 
-def _template(name: str, **words: str) -> bytes:
+def _template(name: str, **values: str) -> bytes:
     path = _TEMPLATE / name
-    # Python and Markdown with holes in it carry another suffix, so that no tool checks them.
+    # Python and Markdown with placeholders have another suffix, so that no tool checks them.
     text = (path if path.exists() else path.with_name(f"{name}.tmpl")).read_text("utf-8")
-    for key, value in words.items():
+    for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text.encode()
 
@@ -163,13 +163,13 @@ def _template(name: str, **words: str) -> bytes:
 def _boot(bench: Bench) -> bytes:
     warmup = str(bench.scale.warmup_steps)
     passed, args = bench.implementation.passed, bench.implementation.args
-    given = {name: word for name, word in (("data", passed.data), ("out", passed.out)) if word}
+    channels = {name: option for name, option in (("data", passed.data), ("out", passed.out)) if option}
     return _template(
         "start_modelarts.py",
         ENTRY=bench.implementation.entry,
         WARMUP=warmup,
-        ARGS=repr([str(word) for word in args]),
-        GIVEN=repr(given),
+        ARGS=repr([str(argument) for argument in args]),
+        GIVEN=repr(channels),
     )
 
 
@@ -189,10 +189,14 @@ def _modelarts_config(bench: Bench) -> bytes:
 def _version(folder: Path, version: str) -> bytes:
     """Where the code came from, as git knows it."""
 
-    def git(*words: str) -> str:
+    def git(*arguments: str) -> str:
         try:
             done = subprocess.run(
-                ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=False
+                ["git", "-C", str(folder), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
             )
         except OSError:
             return "unknown"

@@ -28,16 +28,16 @@ REPORTED = "reported"
 
 
 def is_published(package: Package) -> bool:
-    """Whether the package brings a train_modelarts.py that is not Trainshed's."""
+    """Whether the package has a train_modelarts.py that is not Trainshed's."""
     path = package.code / "common" / "train_modelarts.py"
     return path.is_file() and _OWN not in path.read_bytes()
 
 
 def environment(package: Package) -> dict[str, str]:
     """Variables for the scripts of a package; those of a published one find everything that they import."""
-    own = {"AIS_BENCH_PYTHON": sys.executable, "AIS_BENCH_ROOT": str(package.root)}
+    variables = {"AIS_BENCH_PYTHON": sys.executable, "AIS_BENCH_ROOT": str(package.root)}
     if not is_published(package):
-        return own
+        return variables
     from trainshed.store.credentials import resolve
 
     settings = read_settings(package)
@@ -53,7 +53,7 @@ def environment(package: Package) -> dict[str, str]:
     }
     laid |= {"RESULT_PATH": str(package.root / "tmp" / REPORTED)}
     added = sorted({"PYTHONPATH", *(name for name in keys if name not in known)})
-    return own | keys | laid | {"AIS_BENCH_LAID": ",".join(added), "AIS_BENCH_PYTHONPATH": before}
+    return variables | keys | laid | {"AIS_BENCH_LAID": ",".join(added), "AIS_BENCH_PYTHONPATH": before}
 
 
 def check_python(package: Package) -> str:

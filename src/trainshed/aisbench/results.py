@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from trainshed import yamlfile
 from trainshed.aisbench.config import Package, TestConfig, is_placeholder
-from trainshed.aisbench.job import place
+from trainshed.aisbench.job import location
 from trainshed.aisbench.registry import Registry, Version
 from trainshed.bench import folder as folders
 from trainshed.bench.judge.rules import Rules
@@ -46,23 +46,23 @@ class Incomplete(TrainshedError):
 
 
 def fetch(package: Package, version: Version, run: RunDirectory) -> None:
-    """Bring the result files of a job into work/, and print what they say."""
+    """Fetch the result files of a job into work/, and print their values."""
     from trainshed.store import list_tree, read_bytes
 
     shutil.rmtree(package.work, ignore_errors=True)
     output = package.work / "output"
     output.mkdir(parents=True)
-    source = place(version.out, "out_base_url")
+    source = location(version.out, "out_base_url")
     try:
         wanted = [e for e in list_tree(source) if not e.is_directory and _RESULT_FILE.search(e.name)]
     except NotFoundError:
         wanted = []
     if len(wanted) > _MOST_FILES:
-        raise UsageError(f"{source} holds {len(wanted)} result files", "choose an out_base_url of its own")
+        raise UsageError(f"{source} holds {len(wanted)} result files", "choose a separate out_base_url")
     for entry in wanted:
         target = (output / entry.name).resolve()
         if entry.size > _MOST_BYTES or not target.is_relative_to(output.resolve()):
-            raise UsageError(f"{source}{entry.name} is no result file of ais-bench", "remove it")
+            raise UsageError(f"{source}{entry.name} is not an ais-bench result file", "remove it")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(read_bytes(f"{source}{entry.name}"))
     evidence = package.work / "evidence"
@@ -106,7 +106,7 @@ def check_accuracy(package: Package) -> float:
 
 
 def check_throughput(package: Package) -> None:
-    """Every rank has left its throughput, or it is said which has not."""
+    """Check that every rank left its throughput; names those that did not."""
     found, (nodes, devices) = found_in(package), shape(package)
     if found.defects:
         raise Incomplete(found.defects[0].message, "look at the logs in log/")
@@ -131,7 +131,7 @@ def build(package: Package, config: TestConfig) -> tuple[Path, Result]:
     rules = rules_of(package, config)
     target = package.result / version_of(package).label
     shutil.rmtree(target, ignore_errors=True)
-    described = system.describe(rules.nodes, rules.framework, _given_system(package))
+    described = system.describe(rules.nodes, rules.framework, _system_description(package))
     folders.begin(target, rules, described)
     folders.add_run(target, package.work / "evidence")
     result = folders.collect(target)
@@ -191,16 +191,16 @@ def version_of(package: Package) -> Version:
         identity = json.loads((package.work / "job.json").read_text())["version"]
     except (OSError, ValueError, KeyError) as error:
         raise NotFoundError(
-            f"{package.work} holds no finished job", "run train_modelarts.py --action run"
+            f"{package.work} contains no finished job", "run train_modelarts.py --action run"
         ) from error
     version = Registry(trainshed_home()).get(identity)
     if version is None:
-        raise NotFoundError(f"version {identity} is not known here", "use the TRAINSHED_HOME of the run")
+        raise NotFoundError(f"unknown version {identity}", "use the TRAINSHED_HOME of the run")
     return version
 
 
 def shape(package: Package) -> tuple[int, int]:
-    """Nodes and devices a node, as the job had them."""
+    """Nodes and devices per node, as the job had them."""
     resources = _job(package).resources
     return resources.nodes, resources.devices
 
@@ -212,7 +212,7 @@ def single_server(package: Package) -> bool:
 def _job(package: Package) -> JobSpec:
     path = package.work / "evidence" / "job.yaml"
     if not path.is_file():
-        raise NotFoundError(f"{package.work} holds no finished job", "run train_modelarts.py --action run")
+        raise NotFoundError(f"{package.work} contains no finished job", "run train_modelarts.py --action run")
     try:
         return JobSpec.model_validate(yamlfile.parse(path.read_bytes(), str(path)))
     except ValidationError as error:
@@ -221,13 +221,13 @@ def _job(package: Package) -> JobSpec:
         raise UsageError(f"{path}: {where}: {first['msg']}", "run the job again") from error
 
 
-def _given_system(package: Package) -> dict[str, str]:
+def _system_description(package: Package) -> dict[str, str]:
     try:
-        given = json.loads((package.code / "system.json").read_text("utf-8"))
+        described = json.loads((package.code / "system.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return (
-        {str(k): str(v) for k, v in given.items() if not is_placeholder(str(v))}
-        if isinstance(given, dict)
+        {str(k): str(v) for k, v in described.items() if not is_placeholder(str(v))}
+        if isinstance(described, dict)
         else {}
     )

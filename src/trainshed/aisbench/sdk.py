@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from trainshed.aisbench import moving, train
 from trainshed.aisbench.config import Package, SessionConfig, Settings, read_modelarts, read_settings
-from trainshed.aisbench.job import build_job, place
+from trainshed.aisbench.job import build_job, location
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import word
+from trainshed.aisbench.status import status_name
 from trainshed.api import Client
 from trainshed.errors import NotFoundError, UsageError
 from trainshed.runs.states import RunState
@@ -77,9 +77,7 @@ def _submit(package: Package, fields: Fields) -> Fields:
     if fields.get("job_id") is not None:
         earlier = registry.by_id(str(fields["job_id"]))
         if earlier is None:
-            raise NotFoundError(
-                f"no job is known by job id {fields['job_id']}", "give the job another job_name"
-            )
+            raise NotFoundError(f"unknown job id {fields['job_id']}", "give the job another job_name")
         fields["job_name"] = earlier.job_name
     session = _session(fields)
     _check_fresh(session.out_base_url)
@@ -87,8 +85,8 @@ def _submit(package: Package, fields: Fields) -> Fields:
     version = registry.begin(
         session.job_name, registry.next_number(session.job_name), api, session.out_base_url, package.root
     )
-    train.upload_code(package.model_code, place(session.code_dir, "code_dir"))
-    log_url = place(fields["log_url"], "log_url") if fields.get("log_url") else ""
+    train.upload_code(package.model_code, location(session.code_dir, "code_dir"))
+    log_url = location(fields["log_url"], "log_url") if fields.get("log_url") else ""
     job = build_job(session, settings, version, log_url=log_url)
     request = client.request(job, labels={LABEL: str(version.id)}, emulate=settings.emulate)
     (started,) = client.start(request, _engine(settings))
@@ -112,12 +110,12 @@ def _known(client: Client, fields: Fields) -> Version:
     registry, identity = Registry(client.home), fields.get("id")
     version = registry.by_id(str(identity)) if fields["api"] == "V2" else registry.get(int(identity or 0))
     if version is None:
-        raise NotFoundError(f"no job is known by id {identity}", "look at the ids that the package printed")
+        raise NotFoundError(f"unknown job id {identity}", "look at the ids that the package printed")
     return version
 
 
 def _session(fields: Fields) -> SessionConfig:
-    """The SDK's words for what the configuration calls otherwise; the package has read that file itself."""
+    """The SDK's names for the configuration's fields; the package has read that file itself."""
     raw = {name: value for name, value in fields.items() if value is not None}
     raw["out_base_url"] = raw.pop("output_path", "")
     try:
@@ -135,7 +133,7 @@ def _check_fresh(out: str) -> None:
     """Results of an earlier job must not be taken for this one's."""
     from trainshed.store import list_tree
 
-    folder = place(out, "out_base_url")
+    folder = location(out, "out_base_url")
     try:
         old = next((entry.name for entry in list_tree(folder) if not entry.is_directory), "")
     except NotFoundError:
@@ -176,8 +174,8 @@ def _version_info(client: Client, version: Version) -> Fields:
         "version_id": version.id,
         "version_name": f"V{version.number}",
         "resource_id": version.resource,
-        "status": _NUMBERS[word("V1", state)],
-        "phase": word("V2", state),
+        "status": _NUMBERS[status_name("V1", state)],
+        "phase": status_name("V2", state),
         "create_time": int(((summary.submitted if summary else None) or ended) * 1000),
         "duration": int(max(0.0, ended - begun) * 1000) if begun else 0,
     }

@@ -1,4 +1,4 @@
-"""The platform's words for the state of a run, in both of its versions: total maps over RunState."""
+"""The platform's names for the state of a run, in both of its versions: total maps over RunState."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ V2 = {
 }
 
 
-def word(api: str, state: RunState) -> str:
+def status_name(api: str, state: RunState) -> str:
     return (V2 if api == "V2" else V1)[state]

@@ -31,7 +31,7 @@ from trainshed.tester.spool import TOKEN_VARIABLE
 _DELIVER_SECONDS = 300.0
 _INIT_FAILED, _TRAIN_FAILED, _RESULT_FAILED, _NOT_DELIVERED, _STOPPED = 1, 2, 4, 5, 130
 # Keys of config.json, and what the Tester calls them.
-_ASKED = {
+_TEST_FIELDS = {
     "Mode": "mode",
     "Model": "model",
     "Divsion": "division",
@@ -120,7 +120,7 @@ def _benchmark(package: Package, nonce: str) -> int:
         raise NotFoundError(f"{script} is missing", "unpack the package again")
     env = os.environ | published.environment(package)
     env[watched.VARIABLE] = nonce
-    env.pop(TOKEN_VARIABLE, None)  # scripts of a package are no business of the Tester's
+    env.pop(TOKEN_VARIABLE, None)  # scripts of a package must not see the Tester's token
     process = subprocess.Popen(
         ["/bin/bash", str(script)],
         cwd=package.code,
@@ -130,10 +130,10 @@ def _benchmark(package: Package, nonce: str) -> int:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    asked: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int, _frame: Any) -> None:
-        asked.append(number)
+        signals.append(number)
         os.killpg(process.pid, signal.SIGTERM)
 
     before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -149,14 +149,14 @@ def _benchmark(package: Package, nonce: str) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return _STOPPED if asked else code if code >= 0 else 128 - code
+    return _STOPPED if signals else code if code >= 0 else 128 - code
 
 
-def _python(package: Package, words: list[str]) -> int:
+def _python(package: Package, arguments: list[str]) -> int:
     """A script of the package by hand, such as train_modelarts.py --action stop."""
     python = published.check_python(package)
     env = os.environ | published.environment(package)
-    return subprocess.run([python, *words], env=env, check=False).returncode
+    return subprocess.run([python, *arguments], env=env, check=False).returncode
 
 
 def _collect_published(package: Package, config: TestConfig, log: StubLog, made: Version | None) -> int:
@@ -172,7 +172,7 @@ def _collect_published(package: Package, config: TestConfig, log: StubLog, made:
         ):
             log.warning(text)
         for reason in result.reasons + [r for run in result.runs for r in run.reasons]:
-            log.error(f"result does not hold: {reason.code}: {reason.message}")
+            log.error(f"invalid result: {reason.code}: {reason.message}")
         return 0 if result.status == "valid" else _RESULT_FAILED
     except results.Incomplete as error:
         log.error(str(error))
@@ -183,12 +183,12 @@ def _explain(package: Package, log: StubLog, code: int, made: Version | None) ->
     """Why there is no result; a job that nobody follows any more is not left behind after Ctrl-C."""
     if code == _STOPPED and made is not None:
         train.stop_version(Client(), made, "Ctrl-C")
-    words = train.why_failed(made) if made is not None and published.is_published(package) else ""
-    if words:
-        log.error(words)
+    reason = train.why_failed(made) if made is not None and published.is_published(package) else ""
+    if reason:
+        log.error(reason)
     log.error(f"benchmark.sh ended with {code}; see {package.log / 'benchmark.log'}")
     if train.still_runs(package):
-        log.warning("the job still runs: `ais-bench-stubs collect` takes it up, --action stop ends it")
+        log.warning("the job still runs: `ais-bench-stubs collect` resumes it, --action stop ends it")
 
 
 def _collect(package: Package, network: bool) -> int:
@@ -212,21 +212,21 @@ def _conclude(package: Package, config: TestConfig, log: StubLog, network: bool)
 
 
 def _greet(config: TestConfig) -> None:
-    """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
+    """Ask the Tester about the test before hours are spent on it; does not wait for a Tester that cannot be reached."""
     from trainshed.tester.client import TesterClient, UnreachableError
     from trainshed.tester.spool import find_token
-    from trainshed.tester.verify import same_word
+    from trainshed.tester.verify import same_value
 
     token = find_token(config.testid, config.tester_token_file)
     try:
         with TesterClient(config.url, config.testid, token, config.tester_ca_file) as client:
-            asked = client.test()
+            test = client.test()
     except UnreachableError:
-        return  # said when it is asked for a nonce
-    for key, name in _ASKED.items():
+        return  # reported when it is asked for a nonce
+    for key, name in _TEST_FIELDS.items():
         stated = getattr(config, key)
-        if stated and not same_word(name, asked[name], stated):
-            text = f"config.json: {key} is {stated!r}, the Tester has {asked[name]!r} for this test"
+        if stated and not same_value(name, test[name], stated):
+            text = f"config.json: {key} is {stated!r}, the Tester has {test[name]!r} for this test"
             raise UsageError(text, "correct config.json or ask the organiser")
 
 
@@ -281,7 +281,7 @@ def _step(name: str, package: Package) -> int:
     elif name == "result":
         folder, result = results.build(package, read_test_config(package, needed=False))
         for reason in result.reasons + [r for run in result.runs for r in run.reasons]:
-            print(f"result does not hold: {reason.code}: {reason.message}", flush=True)
+            print(f"invalid result: {reason.code}: {reason.message}", flush=True)
         print(f"result: {folder}", flush=True)
         return 0 if result.status == "valid" else 1
     return 0
@@ -291,7 +291,8 @@ def _package(root: Path) -> Package:
     package = Package(root.resolve())
     if not (package.code / "config").is_dir():
         raise NotFoundError(
-            f"{root} is no unpacked ais-bench package: code/config/ is missing", "cd into the package first"
+            f"{root} is not an unpacked ais-bench package: code/config/ is missing",
+            "cd into the package first",
         )
     return package
 

@@ -22,10 +22,10 @@ from trainshed.aisbench.config import (
     read_modelarts,
     read_settings,
 )
-from trainshed.aisbench.job import build_job, entry_of, place
+from trainshed.aisbench.job import build_job, entry_of, location
 from trainshed.aisbench.logsync import LogSync
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import word
+from trainshed.aisbench.status import status_name
 from trainshed.aisbench.watched import nonce_label
 from trainshed.api import Client, Run
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
@@ -44,7 +44,7 @@ class JobFailed(TrainshedError):
 
 
 class Stopped(TrainshedError):
-    """Somebody stopped the job through us."""
+    """The job was stopped through this command."""
 
     code = "stopped"
     exit_code = 130
@@ -78,7 +78,7 @@ def run(package: Package, local_code: Path | None = None) -> Version:
     client = Client()
     registry = Registry(client.home)
     version = _begin(registry, package, settings, session)
-    upload_code(local_code or package.model_code, place(session.code_dir, "code_dir"))
+    upload_code(local_code or package.model_code, location(session.code_dir, "code_dir"))
     job = build_job(session, settings, version)
     with _signals() as signals:
         labels = {LABEL: str(version.id)} | nonce_label()
@@ -108,7 +108,7 @@ def again(package: Package) -> Version:
 
 
 def follow(package: Package, settings: Settings, version: Version, run: Run, signals: list[int]) -> None:
-    """Sync logs and tell states until the job has ended; then fetch results, or say why there are none."""
+    """Sync logs and print states until the job has ended; then fetch results, or say why there are none."""
     logs = LogSync(run.directory, package.log)
     last: RunState | None = None
     while True:
@@ -116,14 +116,14 @@ def follow(package: Package, settings: Settings, version: Version, run: Run, sig
         logs.sync(final=summary.state.is_final)
         if summary.state is not last:
             last = summary.state
-            print(f"jobname:{version.job_name} jobstatus:{word(version.api, last)}", flush=True)
+            print(f"jobname:{version.job_name} jobstatus:{status_name(version.api, last)}", flush=True)
         if summary.state.is_final:
             break
         if signals:
             run.stop("stopped with Ctrl-C")
             run.wait(_STOP_SECONDS)
             logs.sync(final=True)
-            raise Stopped(f"job {version.label} was stopped", "run it again when you like")
+            raise Stopped(f"job {version.label} was stopped", "run it again")
         run.wait(settings.TRAINSHED_POLL, until=lambda: bool(signals))
     if summary.state is not RunState.SUCCEEDED:
         raise JobFailed(_failure(version, summary), f"its logs: {package.log} and {run.path}")
@@ -139,16 +139,16 @@ def stop(package: Package, job_id: str = "") -> bool:
     version = registry.by_id(job_id) if job_id else registry.newest(session.job_name)
     if version is None:
         what = f"job id {job_id!r}" if job_id else f"job_name {session.job_name!r}"
-        raise NotFoundError(f"no job is known by {what}", "nothing was stopped")
+        raise NotFoundError(f"unknown {what}", "nothing was stopped")
     run = version.find_run(client)
     if run is None:
-        raise NotFoundError(f"the run of {version.label} is not here any more", "nothing was stopped")
+        raise NotFoundError(f"the run of {version.label} no longer exists", "nothing was stopped")
     before = run.state
     done = stop_version(client, version)
     identity = version.job_id if version.api == "V1" else version.resource
     print(
         f"jobname:{version.job_name} jobid:{identity} preversionid:{version.id} "
-        f"jobstatus:{word(version.api, before)} stop status:{{'is_success': {done}}}",
+        f"jobstatus:{status_name(version.api, before)} stop status:{{'is_success': {done}}}",
         flush=True,
     )
     return done
@@ -169,14 +169,14 @@ def newest(package: Package) -> Version | None:
 
 
 def still_runs(package: Package) -> bool:
-    """Whether the newest job of the package goes on without anybody following it."""
+    """Whether the newest job of the package still runs without a process following it."""
     version = newest(package)
     run = version.find_run(Client()) if version else None
     return run is not None and not run.state.is_final
 
 
 def why_failed(version: Version) -> str:
-    """The failing rank's own words, or nothing if the job did not fail."""
+    """The failing rank's last lines, or nothing if the job did not fail."""
     run = version.find_run(Client())
     summary = run.refresh() if run else None
     if summary is None or not summary.state.is_final or summary.state is RunState.SUCCEEDED:
@@ -186,15 +186,15 @@ def why_failed(version: Version) -> str:
 
 def _failure(version: Version, summary: Summary) -> str:
     lines = summary.failure.last_lines if summary.failure else ()
-    words = "".join(f"\n    {line}" for line in lines)
-    return f"job {version.label} is {word(version.api, summary.state)}: {summary.reason}{words}"
+    shown = "".join(f"\n    {line}" for line in lines)
+    return f"job {version.label} is {status_name(version.api, summary.state)}: {summary.reason}{shown}"
 
 
 def _begin(registry: Registry, package: Package, settings: Settings, session: SessionConfig) -> Version:
     """A version whose output folder is fresh: nothing of an earlier job may be taken for this one's."""
     from trainshed.store import exists
 
-    base = place(session.out_base_url, "out_base_url").rstrip("/")
+    base = location(session.out_base_url, "out_base_url").rstrip("/")
     number = registry.next_number(session.job_name)
     api = settings.MODELARTS_VERSION
     if api == "V2":

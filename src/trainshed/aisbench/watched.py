@@ -1,7 +1,7 @@
 """A network test under the Tester's eyes: a nonce for the job, and the heads of its chain while it runs.
 
 The stubs ask for the nonce and send the heads; benchmark.sh and its steps are
-told the nonce in a variable, never the token. The job itself is told nothing.
+given the nonce in a variable, never the token. The job itself gets neither.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ask_nonce(config: TestConfig, log: StubLog) -> str:
 
 
 def watched(nonce: str, config: TestConfig, log: StubLog) -> AbstractContextManager[object]:
-    """Send the heads of the job that carries this nonce, as long as it lasts."""
+    """Send the heads of the job with this nonce while it runs."""
     from trainshed.tester.witness import TesterWitness
 
     if not nonce:

@@ -1,4 +1,4 @@
-"""What to do about a failure that says by itself what is missing."""
+"""What to do about a failure whose output names what is missing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def missing_module(lines: Iterable[str], environment: str | None, python: str) -
     where = (
         f"environment {environment}"
         if environment
-        else "the Python of Trainshed: the job names no environment"
+        else "Trainshed's own Python, since the job sets no environment"
     )
-    place = f"the job ran in {python} ({where})" if python else f"the job ran in {where}"
+    context = f"the job ran in {python} ({where})" if python else f"the job ran in {where}"
     package = package_of(found)
     framework = environment_of(found)
     if framework and framework != environment:
@@ -38,4 +38,4 @@ def missing_module(lines: Iterable[str], environment: str | None, python: str) -
             f"trainshed env add {environment} {package}, or list it in a file of the code "
             "and write `requirements: FILE` in the job file"
         )
-    return f"{place}, which has no module {found}: {remedy}"
+    return f"{context}, which has no module {found}: {remedy}"

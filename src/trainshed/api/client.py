@@ -1,6 +1,6 @@
 """Client: the one way to submit, list, follow and stop runs on this machine's Trainshed home.
 
-It carries the context (home, user, team, secrets, store, labels); nothing
+It holds the context (home, user, team, secrets, store, labels); nothing
 beneath it reads them from the process. It installs no signal handlers.
 """
 
@@ -22,7 +22,7 @@ from trainshed.api.run import Run
 from trainshed.engines.base import Check, Context, Engine, Prepared, Request
 from trainshed.errors import TrainshedError, UsageError
 from trainshed.home import trainshed_home
-from trainshed.runs import places, reconciler
+from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Submitted, UnreadableRunError
 from trainshed.runs.states import RunState
@@ -55,7 +55,7 @@ class Client:
         self.context = Context(self.home, user or _user(environ), team, environ)
         self.labels = dict(labels or {})
         self._runs = Runs.of(self.home)
-        self._access = places.Access(environ, self.home)
+        self._access = locations.Access(environ, self.home)
 
     def submit(
         self,
@@ -128,7 +128,7 @@ class Client:
             spec = functions.job_of(job, args, dict(kwargs or {}), overrides, self.home)
             args, kwargs = (), None
         if args or kwargs:
-            raise UsageError("arguments go with a function", "write parameters={…} for a job")
+            raise UsageError("arguments are only for functions", "write parameters={…} for a job")
         text = {name: str(value) for name, value in (options or {}).items()}
         return Request(
             spec, self.context, emulate=emulate, attached=attached, options=text, labels=marks, count=count
@@ -155,7 +155,7 @@ class Client:
             while locks:
                 os.close(locks.pop())
             for run in runs:
-                # What went wrong first is what must be told.
+                # The first error must be reported.
                 with contextlib.suppress(TrainshedError, OSError):
                     self._undo(member, run)
             if not any(run.path.exists() for run in runs):
@@ -209,7 +209,7 @@ class Client:
         return Run(self, self._runs.find(run))
 
     def runs(self, labels: Mapping[str, str] | None = None) -> list[Run]:
-        """All runs, newest first; only those that carry all of `labels` if some are given."""
+        """All runs, newest first; only those that have all of `labels`, if given."""
         found = self._runs.labelled(dict(labels)) if labels else self._runs.all()
         return [Run(self, run) for run in found]
 
@@ -234,7 +234,7 @@ class Client:
         if run.refresh().state.is_final:
             return
         again = bool(run.directory.stop_reason())
-        places.request_stop(run.directory, reason, self.context.user, self._access)
+        locations.request_stop(run.directory, reason, self.context.user, self._access)
         self._engine(run.directory).stop(run.directory, again)
 
     def remove(self, run: Run, force: bool = False) -> None:
@@ -258,7 +258,7 @@ class Client:
             raise UsageError(f"run {run.id} has not ended", f"stop it first: trainshed stop {run.id}")
         try:
             self._engine(run.directory).forget(run.directory)
-            places.forget(run.directory, self._access)
+            locations.remove(run.directory, self._access)
         except TrainshedError:
             if not force:
                 raise
@@ -278,7 +278,7 @@ class Client:
             try:
                 run.path.mkdir()
             except FileExistsError as error:
-                raise UsageError(f"there is a run called {run.id} already", "submit again") from error
+                raise UsageError(f"run {run.id} already exists", "submit again") from error
         return runs
 
     def _undo(self, engine: Engine, run: RunDirectory) -> None:
@@ -352,7 +352,7 @@ class Client:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
 
 
-def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
+def _reconcile(run: RunDirectory, status: EngineStatus, access: locations.Access) -> EngineStatus:
     """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
     try:
         return reconciler.reconcile(run, status, access)

@@ -5,7 +5,7 @@ what a notebook or a script beside it holds arrives; modules that it imports mus
 installed in the job's environment.
 A job whose Python has another version gets the source instead, which works for
 functions that need nothing around them. Rank 0's return value comes back as a
-file of the run; only whoever submitted the function reads it.
+file of the run; only the submitter the function reads it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def job_of(
     overrides: Mapping[str, Any],
     home: Path,
 ) -> JobSpec:
-    """A job that calls the function on every rank; its code lies in a folder of its own."""
+    """A job that calls the function on every rank; its code is in its own folder."""
     if not callable(function):
         raise UsageError(
             f"invalid job: {type(function).__name__}", "give a path, a mapping, a JobSpec or a function"
         )
     if "entry" in overrides or "command" in overrides or "code" in overrides:
-        raise UsageError("entry, command and code do not go with a function", "leave them out")
+        raise UsageError("entry, command and code cannot be combined with a function", "leave them out")
     try:
         import cloudpickle
     except ImportError as error:
@@ -150,7 +150,7 @@ def _by_value(function: Callable[..., Any], cloudpickle: Any) -> Iterator[None]:
     module = inspect.getmodule(function)
     if (
         module is None
-        or not _is_own(module)
+        or not _is_user_module(module)
         or module.__name__ in cloudpickle.list_registry_pickle_by_value()
     ):
         yield
@@ -162,7 +162,7 @@ def _by_value(function: Callable[..., Any], cloudpickle: Any) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_own(module: ModuleType) -> bool:
+def _is_user_module(module: ModuleType) -> bool:
     """Whether a module is neither the standard library's nor installed; what is __main__ goes by value anyway."""
     path = Path(getattr(module, "__file__", None) or "")
     installed = any(part in ("site-packages", "dist-packages") for part in path.parts)

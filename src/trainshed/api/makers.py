@@ -33,18 +33,18 @@ def make_folder(maker: Path, folder: Path) -> None:
         part.rename(folder)
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:  # another process has made the same data meanwhile
-            raise TrainshedError(f"{maker}: {error}", "it has to make the folder it is given") from error
+            raise TrainshedError(f"{maker}: {error}", "it must create the folder passed to it") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def _run(maker: Path, folder: Path) -> None:
-    by_hand = f"run it by hand to see all it says: {sys.executable} {maker} FOLDER"
+    by_hand = f"run it by hand to see its full output: {sys.executable} {maker} FOLDER"
     command = [sys.executable, str(maker), str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise TrainshedError(f"{maker} did not end within {_LONGEST_SECONDS} s", by_hand) from error
+        raise TrainshedError(f"{maker} did not finish within {_LONGEST_SECONDS} s", by_hand) from error
     if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise TrainshedError(f"{maker} failed: {' '.join(words)}", by_hand)
+        lines = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise TrainshedError(f"{maker} failed: {' '.join(lines)}", by_hand)

@@ -72,7 +72,7 @@ class Run:
         return list(self.directory.submission().array)
 
     def summary(self) -> Summary:
-        """What the run's record says, without asking anybody."""
+        """What the run's record says, without asking the engine."""
         return summarise(self.directory)
 
     def refresh(self) -> Summary:
@@ -100,7 +100,7 @@ class Run:
     ) -> Iterator[Line]:
         """The lines of the run's processes by their time; with `follow` until the run has ended.
 
-        `last`: begin with the last so many lines of each process.
+        `last`: begin with the last N lines of each process.
         """
         return self._lines(follow, rank, node, last)
 
@@ -111,7 +111,7 @@ class Run:
         return follow(self.directory, ended, rank, node, last=last)
 
     def advice(self) -> list[str]:
-        """What to do about the run's failure, where its own words say what is missing."""
+        """What to do about the run's failure, where its output names what is missing."""
         from trainshed.api.advice import missing_module
 
         failure = self.summary().failure

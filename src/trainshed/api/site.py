@@ -64,9 +64,9 @@ class SiteServer:
             with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
                 archive.extractall(upload, filter="data")
             job = _moved(request["job"], request["targets"], upload)
-            asked = self._client.request(job, labels=request["labels"], emulate=request["emulate"])
-            asked = replace(asked, secrets=request["secrets"], settings=request["settings"])
-            runs = self._client.start(asked, request["engine"], request["ids"])
+            prepared = self._client.request(job, labels=request["labels"], emulate=request["emulate"])
+            prepared = replace(prepared, secrets=request["secrets"], settings=request["settings"])
+            runs = self._client.start(prepared, request["engine"], request["ids"])
         except BaseException:
             shutil.rmtree(upload, ignore_errors=True)
             raise
@@ -174,9 +174,9 @@ def main() -> None:
 
 def _hint(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "its Trainshed does not understand the request: install the same release on both sides"
+        return "its Trainshed cannot parse the request: install the same release on both sides"
     if isinstance(error, tarfile.TarError):
-        return "links in code and inputs must not lead out of their folder"
+        return "links in code and inputs must not point outside their folder"
     return "look at that path on the login node"
 
 

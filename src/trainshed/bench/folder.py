@@ -6,7 +6,7 @@
     report.html  report.md  report.csv
 
 `collect` may be called again at any time, also after a crash: it reads what is
-there, measures anew and writes the manifest last. It starts no run.
+there, measures again and writes the manifest last. It starts no run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EVIDENCE = re.compile(
     r"|ranksize\.json|eval_acc\.log|result\.log)$"
 )
 LABEL = "trainshed/bench-run"
-"""Carried by each run of a result, so that it is found again after a crash."""
+"""A label of each run of a result, so that it is found again after a crash."""
 RUN_NUMBER = re.compile(r"[1-9][0-9]{0,3}\Z")
 MAX_EVIDENCE_BYTES = 256 << 20
 
@@ -61,8 +61,8 @@ class Session(BenchModel):
     """Run directories in order, as paths; empty where a run was begun and its directory is not known yet."""
     one_device: Quantity | None = None
 
-    def mark(self, number: int) -> str:
-        """What the job of a run carries, by which its directory is found."""
+    def run_label(self, number: int) -> str:
+        """The label of a run's job, by which its directory is found."""
         return f"{self.id}-run-{number:03d}"
 
 
@@ -85,7 +85,7 @@ def begin(
 
 def begin_run(folder: Path) -> str:
     """Note a run before it starts, so that nothing is lost when we are killed; gives the mark of its job."""
-    return load_session(folder).mark(_add(folder, ""))
+    return load_session(folder).run_label(_add(folder, ""))
 
 
 def add_run(folder: Path, run_directory: Path) -> int:
@@ -201,21 +201,21 @@ def run_numbers(folder: Path, begun: int) -> list[int]:
 
 
 def copy_evidence(source: Path, target: Path) -> None:
-    """Copy the files that are evidence, each whole or not at all."""
+    """Copy the files that are evidence, each atomically."""
     for path in sorted(source.rglob("*")):
         is_event = (
             path.parent == source / "events" and path.suffix == ".jsonl" and not path.name.startswith(".")
         )
         if not (is_event or EVIDENCE.match(path.name)) or path.is_symlink() or not path.is_file():
             continue
-        place = target / path.relative_to(source)
+        copy = target / path.relative_to(source)
         if path.stat().st_size > MAX_EVIDENCE_BYTES:
             text = f"{path} is larger than {MAX_EVIDENCE_BYTES >> 20} MiB"
             raise TrainshedError(text, "write fewer log lines; a benchmark result keeps its logs")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(place.name + ".part")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        part = copy.with_name(copy.name + ".part")
         shutil.copyfile(path, part)
-        part.replace(place)
+        part.replace(copy)
 
 
 def load_rules(folder: Path) -> Rules:
@@ -235,7 +235,7 @@ def load_result(folder: Path) -> Result:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text, durable=True)
 
@@ -249,7 +249,7 @@ def _add(folder: Path, run: str) -> int:
 def _load(path: Path, model: type[M]) -> M:
     remedy = "the file was changed or is of another version"
     if not path.exists():
-        text = f"{path.parent} is no result folder: {path.name} is missing"
+        text = f"{path.parent} is not a result folder: {path.name} is missing"
         raise NotFoundError(text, "give a folder made by `trainshed bench run`")
     try:
         return model.model_validate_json(reading.read_bytes(path).decode("utf-8"))

@@ -1,6 +1,6 @@
 """`manifest.json`: the SHA-256 of every file of a result folder.
 
-Every file but the manifest itself is listed. Links and files that lead out of
+Every file but the manifest itself is listed. Links and files that point out of
 the folder are faults: a result is what it holds.
 """
 
@@ -31,14 +31,14 @@ def build(folder: Path) -> dict[str, object]:
 
 
 def write(folder: Path) -> None:
-    """Write the manifest whole or not at all; it is the last file of a result."""
+    """Write the manifest atomically; it is the last file of a result."""
     part = folder / (NAME + ".part")
     part.write_text(json.dumps(build(folder), indent=1, sort_keys=True) + "\n", "utf-8")
     part.replace(folder / NAME)
 
 
 def verify(folder: Path) -> list[Reason]:
-    """Files that are missing, changed, added, or lead elsewhere."""
+    """Files that are missing, changed, added, or links."""
     if not (folder / NAME).exists():
         return [Reason(code="manifest-missing", message=f"{NAME} is missing: the result was not finished")]
     try:
@@ -61,7 +61,7 @@ def verify(folder: Path) -> list[Reason]:
         if path.is_symlink():
             name = str(path.relative_to(folder))
             found.append(
-                Reason(code="file-link", message=f"{name} is a link; a result holds its files itself")
+                Reason(code="file-link", message=f"{name} is a link; a result must contain its files")
             )
     for name in sorted(listed):
         if name not in present:

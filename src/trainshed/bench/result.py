@@ -109,7 +109,7 @@ class Power(BenchModel):
 
 
 class FailedProcess(BenchModel):
-    """The first thing that went wrong in a run, in its own words."""
+    """The first failure of a run, with its last lines."""
 
     reason: str
     process: str = ""
@@ -186,7 +186,7 @@ class Result(BenchModel):
     reasons: list[Reason] = Field(default_factory=list)
     warnings: list[Reason] = Field(default_factory=list)
     attestation: str = NOT_ATTESTED
-    """Whether anybody else saw the evidence while it was made."""
+    """Whether a Tester saw the evidence while it was made."""
     score: Score
     scaling_efficiency: Quantity
     runs: list[RunResult]

@@ -64,7 +64,7 @@ def attend(started: Run, as_json: bool, began: float) -> int:
 
 
 def _is_one_screen() -> bool:
-    """Whether who reads the last words has the log before their eyes: both go to one terminal, file or pipe."""
+    """Whether the summary and the log go to the same terminal, file or pipe."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except (OSError, ValueError):
@@ -73,10 +73,10 @@ def _is_one_screen() -> bool:
 
 def _stopping(run: Run, times: int) -> str:
     if times > 1:
-        return "stopping: what still runs after its grace is killed, and outputs are not waited for"
+        return "stopping: processes still running after the grace period are killed, and outputs are not waited for"
     try:
         grace = f"{run.plan().grace:g} s"
-    except Exception:  # not planned yet, and a signal handler has nobody to tell
+    except Exception:  # not planned yet, and a signal handler cannot report it
         grace = "the job's grace"
     return (
         f"stopping: ranks get SIGTERM and {grace} to end, then outputs are saved; "
@@ -154,7 +154,7 @@ def describe(progress: NodeProgress) -> str:
 
 
 def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str:
-    """The last words: the first failure leads, with the failing rank's own unless they were just shown."""
+    """The summary: the first failure comes first, with the failing rank's last lines unless they were just shown."""
     notes = run.directory.notes()
     failure = summary.failure
     if failure is None:
@@ -162,10 +162,10 @@ def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str
         lines = [f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"]
         return "\n".join(lines + [f"  note: {note}" for note in notes])
     lines = [f"{summary.state.value}: {failure.reason}"]
-    words = failure.last_lines
-    if words and failure.process and _were_just_shown(words, failure.process, failure.node, shown):
-        words = words[-1:]
-    lines += [f"    {line}" for line in words]
+    last = failure.last_lines
+    if last and failure.process and _were_just_shown(last, failure.process, failure.node, shown):
+        last = last[-1:]
+    lines += [f"    {line}" for line in last]
     if failure.log:
         lines.append(f"  its log: {run.path / failure.log}")
     lines += [f"  hint: {hint}" for hint in run.advice()]
@@ -174,8 +174,8 @@ def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str
     return "\n".join(lines)
 
 
-def _were_just_shown(words: tuple[str, ...], process: str, node: int | None, shown: list[Line]) -> bool:
-    """Whether the screen ends with these words: nothing of another process is between or after them."""
+def _were_just_shown(last: tuple[str, ...], process: str, node: int | None, shown: list[Line]) -> bool:
+    """Whether the screen ends with these lines: nothing of another process is between or after them."""
     lines = [line for line in shown if line.text.strip()]
-    end = lines[-len(words) :]
-    return [(line.process, line.node, line.text) for line in end] == [(process, node, w) for w in words]
+    end = lines[-len(last) :]
+    return [(line.process, line.node, line.text) for line in end] == [(process, node, w) for w in last]

@@ -32,12 +32,12 @@ def run(
     framework: Annotated[
         str, typer.Option("-f", "--framework", help="implementation; the first by default")
     ] = "",
-    scale: Annotated[str, typer.Option("-s", "--scale", help="tiny, full, or a scale of your own")] = "tiny",
-    shape: Annotated[str, typer.Option("-j", "--shape", help="nodes x devices a node, e.g. 2x2")] = "",
+    scale: Annotated[str, typer.Option("-s", "--scale", help="tiny, full, or your own scale")] = "tiny",
+    shape: Annotated[str, typer.Option("-j", "--shape", help="nodes x devices per node, e.g. 2x2")] = "",
     runs: Annotated[
-        int, typer.Option("-n", "--runs", min=0, help="number of runs; 0: as the workload says")
+        int, typer.Option("-n", "--runs", min=0, help="number of runs; 0: as in the workload")
     ] = 0,
-    seed: Annotated[int | None, typer.Option(help="first seed; without one it is drawn")] = None,
+    seed: Annotated[int | None, typer.Option(help="first seed; random by default")] = None,
     data: Annotated[str, typer.Option(help="folder or URL of the data, instead of the workload's")] = "",
     engine: Annotated[
         str, typer.Option("--engine", envvar="TRAINSHED_ENGINE", help="where nodes come from")
@@ -46,7 +46,7 @@ def run(
         list[str] | None, typer.Option("-o", "--option", help="NAME=VALUE for the engine")
     ] = None,
     system: Annotated[
-        Path | None, typer.Option(help="JSON file with fields of system.json that you know better")
+        Path | None, typer.Option(help="JSON file with fields of system.json to override")
     ] = None,
     power: Annotated[
         list[str] | None, typer.Option(help="NODE=rapl, or NODE=COMMAND that prints watts")
@@ -63,7 +63,7 @@ def run(
     test: Annotated[str, typer.Option(help="id of the test, with --tester")] = "",
     token_file: Annotated[Path | None, typer.Option(help="file with the test's token")] = None,
     authority: Annotated[Path | None, typer.Option(help="CA file of the Tester's certificate")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print rules and job, and do nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print rules and job, and exit")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a workload N times, score it, write result and report."""
@@ -89,9 +89,9 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        given, options = _given(system), _pairs(option or [])
+        description, options = _system_description(system), _pairs(option or [])
         result = runner.run(
-            client, chosen, target, _say, engine, seed, emulate, given, options, sources, witness
+            client, chosen, target, _say, engine, seed, emulate, description, options, sources, witness
         )
     except KeyboardInterrupt:
         _say(f"stopped; what there is can be measured with: trainshed bench collect {target}")
@@ -129,7 +129,7 @@ def check(result: ResultName, as_json: Json = False) -> None:
             print(f"{finding.code}: {finding.message}")
         if checked.ok:
             print(
-                f"{folder} holds: every number, rule and file was checked, report.html by its checksum only"
+                f"{folder} is valid: every number, rule and file was checked, report.html by its checksum only"
             )
         if checked.result:
             print(checked.result.attestation)
@@ -140,7 +140,7 @@ def check(result: ResultName, as_json: Json = False) -> None:
 @app.command()
 def compare(
     a: ResultName,
-    b: Annotated[str, typer.Argument(help="the one to judge against it")],
+    b: Annotated[str, typer.Argument(help="the result to compare with it")],
     as_json: Json = False,
 ) -> None:
     """Is B faster than A, beyond noise? Exits 1 if the two cannot be compared."""
@@ -253,7 +253,7 @@ def schema(as_json: Json = True) -> None:
 
 
 def _ending(result: Any, folder: Path, as_json: bool) -> None:
-    """The last words: verdict, number, where the report is, and how to go on. A failed result exits 1."""
+    """The summary: verdict, number, path of the report, and the next command. A failed result exits 1."""
     from trainshed.bench.report.text import interval, show
 
     if as_json:
@@ -282,7 +282,7 @@ def _witness(url: str, test: str, token_file: str, authority: str) -> Any:
     if not url and not test:
         return None
     if not url or not test:
-        raise UsageError("--tester and --test belong together", "give both or none")
+        raise UsageError("--tester and --test belong together", "give both or neither")
     from trainshed.tester.witness import TesterWitness
 
     return TesterWitness(url, test, token_file, authority)
@@ -299,7 +299,7 @@ def _entry(name: str) -> Any:
     return entry_of(load_result(path), path) if path.is_dir() else runner.history(Client()).get(name)
 
 
-def _given(path: Path | None) -> dict[str, str]:
+def _system_description(path: Path | None) -> dict[str, str]:
     import json
 
     if path is None:
@@ -307,7 +307,7 @@ def _given(path: Path | None) -> dict[str, str]:
     try:
         value = json.loads(path.read_text("utf-8"))
         if not isinstance(value, dict):
-            raise ValueError("holds no object")
+            raise ValueError("is not a JSON object")
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--system {path}: {error}", "give a JSON file with fields of system.json"

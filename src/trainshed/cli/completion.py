@@ -36,7 +36,7 @@ class CompletionEntry:
 
     @property
     def key(self) -> str:
-        return "".join(f"/{word}" for word in self.path)
+        return "".join(f"/{command}" for command in self.path)
 
 
 _RUNS = ("show", "logs", "wait", "stop", "rm")
@@ -78,7 +78,7 @@ def _entries(path: tuple[str, ...], about: str, command: Command) -> list[Comple
 
 
 def _values() -> dict[str, tuple[str, ...]]:
-    """Command → words that may be its argument, where they are known."""
+    """Command → possible arguments, where they are known."""
     from trainshed import environments, shipped
 
     names = environments.framework_names()
@@ -94,9 +94,9 @@ def _bash(entries: list[CompletionEntry], shell: Shell) -> str:
     values = _values()
     cases = []
     for entry in entries:
-        words = " ".join((*entry.commands, *values.get(entry.key, ())))
+        choices = " ".join((*entry.commands, *values.get(entry.key, ())))
         runs = " runs=1" if entry.path and entry.path[0] in _RUNS and len(entry.path) == 1 else ""
-        cases.append(f'        "{entry.key}") words="{words}" options="{" ".join(entry.options)}"{runs} ;;')
+        cases.append(f'        "{entry.key}") words="{choices}" options="{" ".join(entry.options)}"{runs} ;;')
     nodes = " ".join(entry.key for entry in entries if entry.path)
     head = "autoload -U +X bashcompinit && bashcompinit\n" if shell is Shell.ZSH else ""
     return f"""{head}_trainshed() {{
@@ -141,8 +141,8 @@ def _fish(entries: list[CompletionEntry]) -> str:
         for name in entry.commands:
             text = about[(*entry.path, name)].replace("'", "")
             lines.append(f"{where} -f -a {name} -d '{text}'")
-        if words := values.get(entry.key):
-            lines.append(f"{where} -a '{' '.join(words)}'")
+        if choices := values.get(entry.key):
+            lines.append(f"{where} -a '{' '.join(choices)}'")
         if entry.path and entry.path[0] in _RUNS and len(entry.path) == 1:
             folder = "set -q TRAINSHED_HOME; and ls $TRAINSHED_HOME/runs; or ls ~/.trainshed/runs"
             lines.append(f"{where} -f -a 'last (begin; {folder}; end 2>/dev/null)'")

@@ -40,7 +40,10 @@ def rm(
     ended: Annotated[bool, typer.Option("--ended", help="all runs that have ended")] = False,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="everything below a URL")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="also what cannot be read, or whose store or site is out of reach")
+        bool,
+        typer.Option(
+            "--force", help="also runs that cannot be read, or whose store or site cannot be reached"
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +56,7 @@ def rm(
             rm_url(url, recursive=recursive, as_json=as_json)
     chosen = [name for name in names or () if "://" not in name]
     if not chosen and not urls and not ended:
-        raise UsageError("rm: nothing was named", "give run ids, URLs or --ended")
+        raise UsageError("rm: no runs given", "give run ids, URLs or --ended")
     if not chosen and not ended:
         return
     from trainshed.api import Client

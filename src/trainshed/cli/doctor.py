@@ -28,8 +28,8 @@ def doctor(
         print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            mark = "ok     " if check.good else "MISSING" if check.required else "missing"
-            print(f"{mark}  {check.name}: {check.found}")
+            label = "ok     " if check.good else "MISSING" if check.required else "missing"
+            print(f"{label}  {check.name}: {check.found}")
             if check.remedy:
                 print(f"         → {check.remedy}")
     if any(check.required and not check.good for check in checks):
@@ -49,7 +49,7 @@ def _machine(folder: Path) -> list[Check]:
             "home",
             usable,
             f"{folder}, {free:.0f} GiB free" if usable else f"{folder} cannot be written",
-            remedy if not usable else "" if free > 5 else "free some disk",
+            remedy if not usable else "" if free > 5 else "free some disk space",
             required=True,
         ),
     ]

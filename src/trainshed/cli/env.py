@@ -32,7 +32,7 @@ def create(
         bool,
         typer.Option("--full", help="With OpenCV, pandas, scikit-learn, matplotlib, tensorboard and more."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Make it anew even when it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if it exists.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make environments; one that is there and up to date only gets what it lacks."""
@@ -40,7 +40,7 @@ def create(
     from trainshed.environments.recipes import recipe_for
 
     for name in names:
-        recipe_for(name)  # a wrong name is told before the first download
+        recipe_for(name)  # a wrong name is reported before the first download
     progress = progress_printer()
     made = [
         environments.create(name, progress, force=force, full=full, packages=packages or ()) for name in names

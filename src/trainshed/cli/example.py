@@ -38,7 +38,7 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command()
 def copy(
     name: Annotated[str, typer.Argument(help="as `trainshed example list` shows")],
-    target: Annotated[Path, typer.Argument(help="folder in which the example's own is made")] = Path(),
+    target: Annotated[Path, typer.Argument(help="folder in which the example's folder is created")] = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Copy an example, and the small data it trains on, into a folder of yours."""
@@ -46,7 +46,7 @@ def copy(
 
     known = shipped.examples()
     if name not in known:
-        raise NotFoundError(f"no example is called {name!r}", f"choose one of {', '.join(known)}")
+        raise NotFoundError(f"no such example: {name!r}", f"choose one of {', '.join(known)}")
     made = target / name
     if made.exists():
         raise UsageError(f"{made} exists", "choose another folder")

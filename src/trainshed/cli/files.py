@@ -25,7 +25,7 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FollowLinks = Annotated[
-    bool, typer.Option("--follow-links", help="Copy what links outside the source point to.")
+    bool, typer.Option("--follow-links", help="Follow links that point outside the source.")
 ]
 
 
@@ -33,7 +33,7 @@ FollowLinks = Annotated[
 def cp(
     source: Url,
     destination: Url,
-    force: Annotated[bool, typer.Option("--force", help="Copy also what is there unchanged.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Copy unchanged files too.")] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:
@@ -46,7 +46,8 @@ def sync(
     source: Url,
     destination: Url,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Remove at the destination what the source has not.")
+        bool,
+        typer.Option("--delete", help="Remove files from the destination that the source does not have."),
     ] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,
@@ -107,7 +108,9 @@ def du(url: Url, as_json: Json = False) -> None:
 @app.command("rm")
 def rm_url(
     url: Url,
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="A directory with all in it.")] = False,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="A directory and everything in it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove a file or object."""
@@ -170,12 +173,12 @@ def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
         task = bar.add_task("listing")
 
         def show(state: Progress) -> None:
-            words = f"{state.files}/{state.files_total}{'+' if state.listing else ''} files"
-            bar.update(task, description=words, completed=state.bytes, total=state.bytes_total or None)
+            description = f"{state.files}/{state.files_total}{'+' if state.listing else ''} files"
+            bar.update(task, description=description, completed=state.bytes, total=state.bytes_total or None)
 
         yield show
 
 
 def _printable(name: str) -> str:
-    """Names come from strangers: nothing in them may steer the terminal."""
+    """Names are untrusted: nothing in them may control the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

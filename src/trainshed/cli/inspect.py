@@ -92,10 +92,10 @@ def logs(
     rank: Annotated[int | None, typer.Option("--rank", help="only this rank")] = None,
     node: Annotated[int | None, typer.Option("--node", help="only this node")] = None,
     tail: Annotated[
-        int | None, typer.Option("-n", "--tail", min=0, help="only the last so many lines of each process")
+        int | None, typer.Option("-n", "--tail", min=0, help="only the last N lines of each process")
     ] = None,
     timestamps: Annotated[
-        bool, typer.Option("-t", "--timestamps", help="before each line, when it was first seen in its log")
+        bool, typer.Option("-t", "--timestamps", help="prefix each line with the time it was first seen")
     ] = False,
     as_json: Json = False,
 ) -> None:

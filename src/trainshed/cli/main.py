@@ -1,4 +1,4 @@
-"""The door of the command line: finds the command, loads just its module, and speaks errors.
+"""The command line's entry point: finds the command, loads only its module, and prints errors.
 
 The list below is also the help text, so that `trainshed --help` imports nothing.
 """
@@ -13,12 +13,12 @@ from trainshed.errors import TrainshedError, UsageError
 
 # name → (module, attribute, one line). An attribute `app` is a group of commands, any other a command.
 COMMANDS = {
-    "run": ("run", "run", "Run a job here and now: live log, Ctrl-C stops it, exit code mirrors it."),
-    "example": ("example", "app", "Jobs to begin with: list, copy."),
+    "run": ("run", "run", "Run a job in the foreground: live log, Ctrl-C stops it, exit code mirrors it."),
+    "example": ("example", "app", "Example jobs: list, copy."),
     "init": ("init", "init", "Write a commented job file for a script."),
     "submit": ("run", "submit", "Start a job in the background and print its run id."),
-    "ps": ("inspect", "ps", "List runs that are under way (-a: all)."),
-    "show": ("inspect", "show", "Everything known of a run: state, reason, phases, ranks."),
+    "ps": ("inspect", "ps", "List active runs (-a: all)."),
+    "show": ("inspect", "show", "Everything known about a run: state, reason, phases, ranks."),
     "logs": ("inspect", "logs", "Print the logs of a run's ranks (-f: as they grow)."),
     "wait": ("inspect", "wait", "Wait for a run to end; the exit code mirrors it."),
     "stop": ("control", "stop", "Stop a run: SIGTERM, its grace, SIGKILL."),
@@ -73,7 +73,8 @@ def _main(argv: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{argv[0]}: {where}{error.strerror or error}"
         _tell(
-            TrainshedError(text, "check the path, its rights and the free space"), as_json=_wants_json(argv)
+            TrainshedError(text, "check the path, its permissions and the free space"),
+            as_json=_wants_json(argv),
         )
         return 1
 
@@ -89,7 +90,7 @@ def _dispatch(argv: list[str]) -> int:
 
         near = get_close_matches(name, COMMANDS, n=1)
         raise UsageError(
-            f"no command is called {name!r}",
+            f"no such command: {name!r}",
             f"did you mean {near[0]}?" if near else "`trainshed --help` lists them",
         )
     module, attribute, _ = COMMANDS[name]
@@ -101,21 +102,21 @@ def _dispatch(argv: list[str]) -> int:
     if attribute != "app":
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command()(target)
-    words, passed_on = argv[1:], None
-    if name in _PASS_ON and "--" in words:
-        end = words.index("--")
-        words, passed_on = words[:end], words[end + 1 :]
+    arguments, passed_on = argv[1:], None
+    if name in _PASS_ON and "--" in arguments:
+        end = arguments.index("--")
+        arguments, passed_on = arguments[:end], arguments[end + 1 :]
     try:
-        code = app(words, prog_name=f"trainshed {name}", standalone_mode=False, obj=passed_on)
+        code = app(arguments, prog_name=f"trainshed {name}", standalone_mode=False, obj=passed_on)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except TyperException as error:
-        from trainshed.cli.usage import asked_for_help, in_our_words
+        from trainshed.cli.usage import requested_help, to_usage_error
 
-        if text := asked_for_help(error):
+        if text := requested_help(error):
             print(text)
             return 0
-        raise in_our_words(error, f"trainshed {name}") from error
+        raise to_usage_error(error, f"trainshed {name}") from error
     return code if isinstance(code, int) else 0
 
 

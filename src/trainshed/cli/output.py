@@ -36,7 +36,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, header_style="bold")
     for index, name in enumerate(columns):
-        # What names a thing is typed again, so it is shown whole; the last column gives way first.
+        # Names are typed again, so they are shown in full; the last column is cut first.
         table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
     for row in rows:
         table.add_row(*row)

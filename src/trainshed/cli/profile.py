@@ -1,4 +1,4 @@
-"""`trainshed profile add|list|show|keys|rm`: what a site is like, said once."""
+"""`trainshed profile add|list|show|keys|rm`: the settings of a site."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def _set(values: dict[str, Any], pair: str) -> None:
     if not equals or not key:
         raise UsageError(f"{pair!r} is not KEY=VALUE", "write e.g. partition=gpu")
     group, dot, entry = key.partition(".")
-    place = values.setdefault(group, {}) if dot else values
-    if not isinstance(place, dict):
+    table = values.setdefault(group, {}) if dot else values
+    if not isinstance(table, dict):
         raise UsageError(f"{group} has no entries", f"write {group}=VALUE")
     name = entry if dot else group
     if not text:
-        place.pop(name, None)
+        table.pop(name, None)
     elif not dot and group in ("modules", "setup", "sbatch", "srun", "ssh"):
-        place[name] = yamlfile.parse(text, key) if text.startswith("[") else [text]
+        table[name] = yamlfile.parse(text, key) if text.startswith("[") else [text]
     else:
-        # Text stays text (a time of 1:30 is no number of sixties); pydantic reads numbers and yes/no from it.
-        place[name] = text
+        # Text stays text (a time of 1:30 is not a sexagesimal number); pydantic reads numbers and yes/no from it.
+        table[name] = text

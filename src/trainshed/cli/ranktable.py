@@ -46,7 +46,7 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find what is wrong with rank tables and say how to mend it; exit 1 when there is an error."""
+    """Find what is wrong with rank tables and say how to fix it; exit 1 when there is an error."""
     from trainshed import ranktables
     from trainshed.ranktables.reach import check_reach
 
@@ -186,7 +186,7 @@ def _read(file: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: a job that polls the file must never see half a table."""
+    """Atomic: a job that polls the file must never see half a table."""
     draft = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
     try:
         draft.write_text(text, encoding="utf-8")
@@ -194,19 +194,19 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise UsageError(
-            f"cannot write {file}: {error.strerror}", "check the folder and its rights"
+            f"cannot write {file}: {error.strerror}", "check the folder and its permissions"
         ) from error
 
 
 def _read_assignments(file: Path) -> list[tuple[str, int, int]]:
     found = []
     for number, line in enumerate(_read(file).splitlines(), 1):
-        words = line.split("#", 1)[0].split()
-        if not words:
+        parts = line.split("#", 1)[0].split()
+        if not parts:
             continue
-        if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
             raise UsageError(f"line {number} of {file} is {line.strip()!r}", "write SERVER DEVICE_ID RANK_ID")
-        found.append((words[0], int(words[1]), int(words[2])))
+        found.append((parts[0], int(parts[1]), int(parts[2])))
     return found
 
 

@@ -1,4 +1,4 @@
-"""From the words of `run` and `submit` to a request: a job file or a script, and what is laid over it."""
+"""From the arguments of `run` and `submit` to a request: a job file or a script, and what is laid over it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class Changes:
     """What the command line lays over a job."""
 
-    words: list[str] | None
+    arguments: list[str] | None
     """What follows `--`; None without it."""
     shape: str | None
     parameters: list[str] | None
@@ -53,8 +53,8 @@ class Changes:
         fields: dict[str, Any] = {
             k: yamlfile.parse(v, f"--set {k}") for k, v in _pairs("--set", self.settings).items()
         }
-        if self.words is not None:
-            fields["args"] = self.words
+        if self.arguments is not None:
+            fields["args"] = self.arguments
         if self.parameters:
             fields["parameters"] = _pairs("--param", self.parameters)
         if self.variables:
@@ -66,7 +66,7 @@ class Changes:
         return fields
 
     def _of_script(self, script: Path) -> dict[str, Any]:
-        """A job for the script; what was guessed is said."""
+        """A job for the script; what was guessed is printed."""
         from trainshed.spec.guess import guess, job_of
 
         fields = job_of(script)
@@ -85,8 +85,8 @@ class Changes:
             )
         elif guessed:
             print(
-                f"note: {script.name} imports no known framework: its ranks are started by themselves, "
-                "in the Python of Trainshed; choose with --launcher and --environment",
+                f"note: {script.name} imports no known framework: its ranks are started without a launcher, "
+                "with Trainshed's own Python; choose with --launcher and --environment",
                 file=sys.stderr,
             )
         return fields
@@ -110,7 +110,7 @@ def with_environment(start: Callable[[], Result], yes: bool) -> Result:
 def _agreed(missing: MissingEnvironmentError) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{missing.message}. Make it now? [Y/n] ", end="", file=sys.stderr, flush=True)
+    print(f"{missing.message}. Create it now? [Y/n] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
 
 

@@ -31,7 +31,7 @@ Environment = Annotated[
     str | None, typer.Option("--environment", help="Python environment: a name or a path")
 ]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="make an environment that is missing")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would happen, and do none of it")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would happen, and exit")]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 
 

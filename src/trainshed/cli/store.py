@@ -87,7 +87,7 @@ def list_buckets(
 def remove_bucket(
     bucket: Bucket,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Also with all that is in it.")
+        bool, typer.Option("--recursive", "-r", help="Also delete everything in it.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -115,9 +115,9 @@ def add(
     """Add a user (keys are made), or add teams and buckets to one."""
     from trainshed.store.seaweed import embedded, identities
 
-    place = embedded.folder()
-    identities.ensure(place)
-    user = identities.add_user(place, name, team or [], bucket or [], admin=admin)
+    folder = embedded.folder()
+    identities.ensure(folder)
+    user = identities.add_user(folder, name, team or [], bucket or [], admin=admin)
     embedded.reload_identities()
     _show(user, as_json)
 
@@ -189,13 +189,13 @@ def _show(user: object, as_json: bool) -> None:
     from trainshed.store.seaweed import embedded, identities
 
     assert isinstance(user, identities.User)
-    place = embedded.folder()
-    buckets = ["*"] if user.admin else list(identities.load(place).buckets_of(user))
+    folder = embedded.folder()
+    buckets = ["*"] if user.admin else list(identities.load(folder).buckets_of(user))
     row = {"name": user.name, "access_key": user.access_key, "teams": list(user.teams), "buckets": buckets}
     if as_json:
         print(json.dumps(row))
         return
     print(f"user {user.name}: access key {user.access_key}, buckets {', '.join(buckets)}")
     print(
-        f"the secret key is in {place / 'identities.json'}; `trainshed store user env {user.name}` prints it"
+        f"the secret key is in {folder / 'identities.json'}; `trainshed store user env {user.name}` prints it"
     )

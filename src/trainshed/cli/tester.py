@@ -31,10 +31,10 @@ TestId = Annotated[str, typer.Argument(help="id of the test")]
 def serve(
     folder: Folder = None,
     host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 for all")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 9527,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 9527,
     certificate: Annotated[Path | None, typer.Option(help="PEM file, for https")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key")] = None,
-    max_result: Annotated[str, typer.Option(help="largest result taken")] = "1GiB",
+    max_result: Annotated[str, typer.Option(help="largest result accepted")] = "1GiB",
     quiet: Annotated[bool, typer.Option("--quiet", help="do not log requests")] = False,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +44,7 @@ def serve(
     from trainshed.tester.service import TesterService
 
     if (certificate is None) != (key is None):
-        raise UsageError("--certificate and --key belong together", "give both or none")
+        raise UsageError("--certificate and --key belong together", "give both or neither")
     tls = (certificate, key) if certificate and key else None
     try:
         tester = TesterService(_folder(folder), parse_size(max_result))
@@ -81,13 +81,13 @@ def add(
         Path | None,
         typer.Option(help="folder of the workload: your copy of it counts, whatever a result brings"),
     ] = None,
-    runs: Annotated[int, typer.Option(min=0, help="fewest runs of a result; 0: as the workload says")] = 0,
-    rules: Annotated[
-        Path | None, typer.Option(help="rules.json that results must have been made by, to the letter")
-    ] = None,
+    runs: Annotated[
+        int, typer.Option(min=0, help="minimum number of runs of a result; 0: as in the workload")
+    ] = 0,
+    rules: Annotated[Path | None, typer.Option(help="rules.json that results must match exactly")] = None,
     max_results: Annotated[int, typer.Option(help="how many results the test takes")] = 20,
     offline: Annotated[
-        bool, typer.Option("--offline", help="take results too that were made without this Tester as witness")
+        bool, typer.Option("--offline", help="also accept results made without this Tester as witness")
     ] = False,
     token_file: Annotated[
         Path | None, typer.Option(help="write the token here instead of showing it")
@@ -206,7 +206,7 @@ def send(
     test: Annotated[str, typer.Option(help="id of the test")],
     token_file: Annotated[Path | None, typer.Option(help="file with the token")] = None,
     authority: Annotated[Path | None, typer.Option(help="CA file of the Tester's certificate")] = None,
-    wait: Annotated[str, typer.Option(help="how long to try before it stays in the spool")] = "5m",
+    wait: Annotated[str, typer.Option(help="how long to retry before it stays in the spool")] = "5m",
     verdict: Annotated[bool, typer.Option(help="wait for the Tester's check")] = True,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Usage errors of the option parser in the words of all other errors: one sentence and a remedy."""
+"""Usage errors of the option parser in the form of all other errors: one sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trainshed.errors import TrainshedError, UsageError
 from trainshed.spec.near import did_you_mean
 
 
-def asked_for_help(error: TyperException) -> str:
+def requested_help(error: TyperException) -> str:
     """The help text, if the mistake was to name no command of a group; empty for every other mistake."""
     return error.format_message() if isinstance(error, parser.NoArgsIsHelpError) else ""
 
 
-def in_our_words(error: TyperException, command: str) -> TrainshedError:
+def to_usage_error(error: TyperException, command: str) -> TrainshedError:
     """What was wrong with a command line; `command` is what was called, such as `trainshed run`."""
     context: Any = getattr(error, "ctx", None)
     path = str(context.command_path) if context else command
-    usage = f"`{path} --help` tells more"
+    usage = f"see `{path} --help`"
     if isinstance(error, parser.NoSuchOption):
         known = [flag for item in context.command.params for flag in item.opts] if context else []
         near = did_you_mean(error.option_name, known)
@@ -36,9 +36,7 @@ def in_our_words(error: TyperException, command: str) -> TrainshedError:
     if unknown := re.match(r"No such command '(.*?)'\.", error.message):
         commands: Iterable[str] = getattr(context.command, "commands", ()) if context else ()
         near = did_you_mean(unknown[1], commands)
-        return UsageError(
-            f"{path}: no command is called {unknown[1]!r}", near or f"`{path} --help` lists them"
-        )
+        return UsageError(f"{path}: no such command: {unknown[1]!r}", near or f"`{path} --help` lists them")
     return UsageError(f"{path}: {_plain(error.format_message())}", usage)
 
 
@@ -56,7 +54,7 @@ def _help_of(error: parser.BadParameter) -> str:
 
 
 def _plain(text: str) -> str:
-    """The parser's own words as the rest of a sentence; what the user wrote stays as it is."""
+    """The parser's message as the rest of a sentence; what the user wrote stays as it is."""
     text = text.strip().removesuffix(".")
     for begin in ("Option", "Got", "Missing", "Invalid"):
         if text.startswith(f"{begin} "):

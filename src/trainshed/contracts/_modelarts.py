@@ -129,8 +129,8 @@ def digest(view: View) -> str:
     return hashlib.sha256(view.run.encode()).hexdigest()
 
 
-def with_protocol(place: str) -> str:
-    return place if "://" in place else f"file://{quote(place)}"
+def with_protocol(location: str) -> str:
+    return location if "://" in location else f"file://{quote(location)}"
 
 
 def host(view: View, node: Node, name: Callable[[Node], str]) -> str:

@@ -1,7 +1,7 @@
 """Contract `apulis`: the Apulis platform (DLWorkspace), with MindSpore on NPUs and Horovod on GPUs.
 
-Each worker is told its own and every peer's addresses, ports and NPU
-addresses. Rank tables and host files lie in the home, below names of the job,
+Each worker gets its own and every peer's addresses, ports and NPU
+addresses. Rank tables and host files are in the home, below names of the job,
 and in /job. The home is the user's: all nodes of all jobs share it, and it is
 kept. What belongs to one job in it (keys, tables, host file) is its nodes' own.
 """
@@ -23,7 +23,7 @@ _DEVICE_TYPES = {DeviceKind.ASCEND: "huawei_npu_arm64", DeviceKind.NVIDIA: "Nvid
 
 
 _FAST_HOSTS = "/job/ib_config"
-"""Jobs of one user that run at the same time have hosts of their own: home only leads there."""
+"""Jobs of one user that run at the same time have their own hosts: home only links to them."""
 
 
 class Apulis(Contract):

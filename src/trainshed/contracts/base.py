@@ -14,7 +14,7 @@ class Contract:
     """What a script finds on its platform. A member overrides what it needs.
 
     Paths are written as the platform has them; `view.site.path(node, path)`
-    says where such a path lies on a node that cannot have it there.
+    says where such a path is on a node that cannot have it there.
     """
 
     site: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Contract:
         raise NotImplementedError
 
     def names(self, view: View, node: Node) -> Sequence[str]:
-        """Further host names that must lead to the node."""
+        """Further host names that must resolve to the node."""
         return ()
 
     def common_env(self, view: View) -> Env:
@@ -69,7 +69,7 @@ class Contract:
         return ()
 
     def hooks(self, view: View) -> Sequence[str]:
-        """Scripts that are sourced before the ranks start, if they lie beside the boot file."""
+        """Scripts that are sourced before the ranks start, if they are beside the boot file."""
         return ()
 
     def hook_dir(self, view: View) -> str:
@@ -81,7 +81,7 @@ class Contract:
         return ()
 
     def notes(self, view: View) -> Sequence[str]:
-        """What the user should be told before the job starts."""
+        """Notes for the user before the job starts."""
         return ()
 
     def log_name(self, view: View, node: Node) -> str:
@@ -102,7 +102,7 @@ def parameter_arguments(view: View) -> list[str]:
 
 
 def channel_arguments(layout: Layout, view: View, node: Node) -> list[str]:
-    """`--name=folder` for each channel that is brought to the node and passed as an argument."""
+    """`--name=folder` for each channel that is fetched to the node and passed as an argument."""
     folders = {**layout.inputs, **layout.outputs}
     return [
         f"--{channel.name}={view.site.path(node, folders[channel.name])}"

@@ -1,7 +1,7 @@
 """Contract `modelarts-v1`: the older ModelArts, whose engines pass object-store URLs to the script.
 
 Home is /home/work, scratch is /cache. `data_url` and `train_url` are not
-brought to the node: the script copies them itself, with moxing. A command is
+fetched to the node: the script copies them itself, with moxing. A command is
 what a custom image runs, once per node; parameters reach it as variables.
 """
 
@@ -61,8 +61,8 @@ class ModelArtsV1(ModelArts):
             "DLS_JOB_ID": view.run,
             "DLS_DLKS_JOB_ID": view.run,
             "DLS_APP_URL": with_protocol(job.code or ""),
-            "DLS_DATA_URL": _place(job.inputs, "data_url"),
-            "DLS_TRAIN_URL": _place(job.outputs, "train_url"),
+            "DLS_DATA_URL": _location(job.inputs, "data_url"),
+            "DLS_TRAIN_URL": _location(job.outputs, "train_url"),
             "DLS_USE_DOWNLOADER": str(int("://" in (job.code or ""))),
             "DLS_USE_UPLOADER": str(int(bool(job.log_url))),
             "DLS_UPLOAD_LOG_OBS_DIR": job.log_url or "",
@@ -114,7 +114,7 @@ class ModelArtsV1(ModelArts):
 
 
 def _url(channel: Channel) -> bool:
-    """Whether the script is told where the channel lies and copies it itself."""
+    """Whether the script gets the channel's URL and copies it itself."""
     return channel.name in _URLS and bool(channel.source or channel.target)
 
 
@@ -126,15 +126,15 @@ def _urls(view: View) -> list[tuple[Channel, str]]:
     ]
 
 
-def _s3(place: str) -> str:
-    return f"s3://{place.removeprefix('obs://')}" if place.startswith("obs://") else place
+def _s3(location: str) -> str:
+    return f"s3://{location.removeprefix('obs://')}" if location.startswith("obs://") else location
 
 
-def _place(channels: Sequence[Channel], name: str) -> str:
+def _location(channels: Sequence[Channel], name: str) -> str:
     """The place of the channel of that name, else of the first there is, with its protocol."""
-    places = {channel.name: channel.source or channel.target for channel in channels}
-    place = places.get(name) or next((place for place in places.values() if place), None)
-    return _s3(with_protocol(place)) if place else ""
+    locations = {channel.name: channel.source or channel.target for channel in channels}
+    location = locations.get(name) or next((location for location in locations.values() if location), None)
+    return _s3(with_protocol(location)) if location else ""
 
 
 def _peers(view: View, world: World) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Contract `modelarts-v2`: today's ModelArts, which brings inputs to the node and takes outputs away.
+"""Contract `modelarts-v2`: today's ModelArts, which fetches inputs to the node and uploads outputs.
 
 Home is /home/ma-user. The script is passed local folders; MA_INPUTS and
 MA_OUTPUTS tell where they come from and go to.
@@ -31,10 +31,11 @@ class ModelArtsV2(ModelArts):
 
     def check(self, view: View) -> None:
         super().check(view)
-        own = sorted(n for n in view.job.env if n.startswith("MA_") and n != "MA_RUN_METHOD")
-        if own:
+        taken = sorted(n for n in view.job.env if n.startswith("MA_") and n != "MA_RUN_METHOD")
+        if taken:
             raise UsageError(
-                f"env: {', '.join(own)} is the platform's own", "choose a name that does not begin MA_"
+                f"env: {', '.join(taken)} is reserved for the platform",
+                "choose a name that does not begin with MA_",
             )
         method = view.job.env.get("MA_RUN_METHOD")
         if method is not None and method not in _RUN_METHODS:
@@ -97,10 +98,10 @@ class ModelArtsV2(ModelArts):
         }
         if job.mode is Mode.SINGLE_SERVER:
             env |= self._peers(view, view.world(node))
-        return env | ({} if _own_method(view) else self.node_table_env(view, node))
+        return env | ({} if _has_run_method(view) else self.node_table_env(view, node))
 
     def rank_env(self, view: View, node: Node, local: int) -> dict[str, str]:
-        return {} if _own_method(view) else super().rank_env(view, node, local)
+        return {} if _has_run_method(view) else super().rank_env(view, node, local)
 
     def _peers(self, view: View, world: World) -> dict[str, str]:
         names = ",".join(host(view, node, lambda n: self._name(view, n)) for node in world.nodes)
@@ -116,13 +117,13 @@ class ModelArtsV2(ModelArts):
         return f"{self._job(view)}-worker-{node.index}.{self._job(view)}"
 
 
-def _own_method(view: View) -> bool:
+def _has_run_method(view: View) -> bool:
     """Whether the framework's own launcher, not the rank table, brings the ranks together."""
     return "MA_RUN_METHOD" in view.job.env
 
 
-def _channel(name: str, folder: str, place: str | None) -> dict[str, object]:
-    return {"name": name, "local_dir": folder, "remote": {"obs": {"obs_url": place or ""}}}
+def _channel(name: str, folder: str, url: str | None) -> dict[str, object]:
+    return {"name": name, "local_dir": folder, "remote": {"obs": {"obs_url": url or ""}}}
 
 
 CONTRACT = ModelArtsV2()

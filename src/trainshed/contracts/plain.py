@@ -1,4 +1,4 @@
-"""Contract `plain`: no platform. Code, inputs and outputs lie below /job."""
+"""Contract `plain`: no platform. Code, inputs and outputs are below /job."""
 
 from __future__ import annotations
 

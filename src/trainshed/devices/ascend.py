@@ -18,7 +18,7 @@ def find() -> Found:
     try:
         text = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Found((), f"npu-smi finds none: {error}")
+        return Found((), f"npu-smi found no devices: {error}")
     addresses: dict[int, str] = {}
     try:
         with open("/etc/hccn.conf") as stream:

@@ -8,7 +8,7 @@ from trainshed.devices.base import Device, DeviceReader, Found, no_reader
 
 
 def slots() -> int:
-    """How many CPU ranks this machine takes at once, unless an engine is told otherwise."""
+    """How many CPU ranks this machine takes at once, unless an engine is configured otherwise."""
     return max(1024, 64 * (os.cpu_count() or 1))
 
 

@@ -80,7 +80,7 @@ class NpuUsage:
 
 @dataclass(frozen=True, slots=True)
 class NpuPower:
-    """One chip of `npu-smi info -t power -i N`; a rated power is no reading and gives None."""
+    """One chip of `npu-smi info -t power -i N`; a rated power is not a reading and gives None."""
 
     npu_id: int
     chip_id: int
@@ -114,7 +114,7 @@ def parse_hccn_tool_ip(text: str, device_id: int) -> DeviceAddress:
     if "ipaddr" not in fields:
         said = next((line.strip() for line in text.splitlines() if line.strip()), "nothing")
         raise AscendOutputError(
-            f"hccn_tool told no address of device {device_id}: {said[:200]}",
+            f"hccn_tool printed no address for device {device_id}: {said[:200]}",
             f"run `hccn_tool -i {device_id} -ip -g` on the server",
         )
     return DeviceAddress(device_id, _ip(fields["ipaddr"], "ipaddr"), fields.get("netmask"))
@@ -257,7 +257,7 @@ def _blocks(text: str, what: str) -> Iterator[tuple[int, int, dict[str, str]]]:
     if empty:
         said = next((line.strip() for line in text.splitlines() if line.strip()), "nothing")
         raise AscendOutputError(
-            f"npu-smi info -t {what} tells of no chip: {said[:200]}", "check `npu-smi info -l`"
+            f"npu-smi info -t {what} lists no chip: {said[:200]}", "check `npu-smi info -l`"
         )
 
 

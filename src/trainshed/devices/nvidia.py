@@ -17,7 +17,7 @@ def find() -> Found:
     except ImportError:
         return Found((), "the NVIDIA library is not installed (pip install 'trainshed[nvidia]')")
     except Exception as error:  # NVML has many ways to be absent, all of which mean: none found
-        return Found((), f"NVML finds none: {error}")
+        return Found((), f"NVML found no devices: {error}")
     return Found(tuple(Device(index) for index in range(count)))
 
 

@@ -32,7 +32,7 @@ class Context:
     user: str
     team: str = "default"
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Variables of whoever submits: secrets by reference, the object store, the search path."""
+    """Variables of the submitter: secrets by reference, the object store, the search path."""
 
     @property
     def search_path(self) -> str:
@@ -41,7 +41,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Request:
-    """A job as handed to an engine, with what only this submission decides."""
+    """A job as submitted to an engine, with the settings of this submission."""
 
     job: JobSpec
     context: Context
@@ -56,7 +56,7 @@ class Request:
     secrets: Mapping[str, str] | None = None
     """Values of the job's secrets, if they were resolved elsewhere."""
     settings: Mapping[str, Any] | None = None
-    """The engine's own settings as another machine decided them; they take the place of options."""
+    """The engine's own settings as another machine decided them; they replace the options."""
 
     @property
     def emulated(self) -> bool:
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass
 class Prepared:
-    """What `launch` will carry out. Closing it frees what was reserved for it."""
+    """What `launch` will do. Closing it frees what was reserved for it."""
 
     request: Request
     plan: Plan
@@ -114,7 +114,7 @@ class Engine(ABC):
 
     @abstractmethod
     def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
-        """Carry it out: each run has its job and first event.
+        """Start it: each run has its job and first event.
 
         `locks` hold each run's `alive.lock` until this returns; a process that inherits one holds it on.
         """
@@ -125,7 +125,7 @@ class Engine(ABC):
 
     @abstractmethod
     def stop(self, run: RunDirectory, kill: bool) -> None:
-        """Carry a stop that was requested to the run; `kill` when an earlier one did not end it."""
+        """Pass a requested stop on to the run; `kill` when an earlier one did not end it."""
 
     @abstractmethod
     def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
@@ -163,7 +163,7 @@ def resolve_secrets(request: Request) -> dict[str, str]:
             ) from error
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"secrets.{name}: invalid path {str(path)!r}: {error}", "write the whole path"
+                f"secrets.{name}: invalid path {str(path)!r}: {error}", "write the full path"
             ) from error
     for name, value in values.items():
         if len(value) < SHORTEST:
@@ -179,7 +179,7 @@ def resolve_secrets(request: Request) -> dict[str, str]:
 
 
 def store_access(request: Request, also: str = "") -> tuple[dict[str, str], dict[str, str]]:
-    """Variables that lead a job to the object store its URLs name, and the keys, which are secrets.
+    """Variables for the object store that a job's URLs name, and the keys, which are secrets.
 
     Nothing for a job that names no such URL (nor `also`, one that its engine needs). An embedded store is
     started if it is the one meant.
@@ -204,6 +204,8 @@ def check_options(options: Mapping[str, Any], allowed: Mapping[str, str]) -> dic
     """Engine options checked against their names; a misspelt one lists all that exist."""
     for key in options:
         if key not in allowed:
-            listing = "; ".join(f"{name}: {text}" for name, text in allowed.items()) or "this engine has none"
+            listing = (
+                "; ".join(f"{name}: {text}" for name, text in allowed.items()) or "this engine has no options"
+            )
             raise UsageError(f"option {key!r} is not known to this engine", listing)
     return {key: str(value) for key, value in options.items()}

@@ -2,8 +2,8 @@
 
 A virtual environment cannot be moved, so it is made in place under a lock and
 counts as made only once its marker is written. Whatever is found without a
-marker was left by a maker that died, and is made anew. One that is up to date
-only gets what it lacks; one made from another recipe is made anew, with all
+marker was left by a maker that died, and is made again. One that is up to date
+only gets what it lacks; one made from another recipe is made again, with all
 that was added to it.
 """
 
@@ -54,10 +54,10 @@ def create(
     try:
         with held(catalog.lock_path(name), catalog.LOCK_SECONDS, waiting) as lock:
             maker = Maker(name, lock, wheelhouse.wheelhouse() / "logs" / f"{name}.log", progress, started)
-            _bring_about(recipe, prefix, maker, force, full, packages)
+            _ensure(recipe, prefix, maker, force, full, packages)
     except OSError as error:  # a folder that cannot be written, a full disk, a folder deleted meanwhile
         raise TrainshedError(
-            f"environment '{name}' could not be made: {error}",
+            f"environment '{name}' could not be created: {error}",
             f"check {prefix.parent}, then: trainshed env create {name}",
             code="environment",
         ) from error
@@ -70,7 +70,7 @@ def add(name: str, packages: Sequence[str], progress: ProgressCallback = silent)
     return create(name, progress, packages=packages)
 
 
-def _bring_about(
+def _ensure(
     recipe: Recipe, prefix: Path, maker: Maker, force: bool, full: bool, packages: Sequence[str]
 ) -> None:
     marker = catalog.read_marker(prefix)
@@ -86,10 +86,10 @@ def _bring_about(
     if full and not marker.full:
         _install(wheelhouse.full_bundle(recipe), prefix, maker)
         _check(FULL_CHECK, "full", prefix, maker)
-        marker = _mark(prefix, replace(marker, full=True))
+        marker = _write_marker(prefix, replace(marker, full=True))
     if missing := [package for package in added if package not in marker.added]:
         _add(missing, prefix, maker)
-        marker = _mark(prefix, replace(marker, added=added))
+        marker = _write_marker(prefix, replace(marker, added=added))
     maker.tell("ready", str(prefix), marker.megabytes)
 
 
@@ -112,24 +112,24 @@ def _make(recipe: Recipe, prefix: Path, maker: Maker) -> catalog.Marker:
     _check(recipe.check, recipe.framework or recipe.name, prefix, maker)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     marker = catalog.Marker(recipe.digest(), round(time.monotonic() - maker.started, 1), 0, created)
-    return _mark(prefix, marker)
+    return _write_marker(prefix, marker)
 
 
 def _install(bundle: wheelhouse.Bundle, prefix: Path, maker: Maker) -> None:
     """What the bundle lists, after each wheel's hash was compared with its lock."""
     bundle, wheels = wheelhouse.fetch(bundle, maker)
-    words = [f"--find-links={wheelhouse.wheelhouse()}", "--require-hashes", f"-r{bundle.requirements}"]
-    _pip_install(words, f"{len(bundle.packages)} packages", prefix, maker)
+    arguments = [f"--find-links={wheelhouse.wheelhouse()}", "--require-hashes", f"-r{bundle.requirements}"]
+    _pip_install(arguments, f"{len(bundle.packages)} packages", prefix, maker)
     if more := wheelhouse.unlocked(bundle, wheels):
         _pip_install(list(map(str, more)), f"{len(more)} packages", prefix, maker)
 
 
-def _pip_install(words: Sequence[str], what: str, prefix: Path, maker: Maker) -> None:
+def _pip_install(arguments: Sequence[str], what: str, prefix: Path, maker: Maker) -> None:
     """Modules are compiled by the check, which imports the ones that get used: far fewer."""
     fixed = ("--no-index", "--no-deps", "--no-compile", "--no-warn-script-location")
     maker.run(
         "install",
-        pip("install", *fixed, *words, prefix=prefix),
+        pip("install", *fixed, *arguments, prefix=prefix),
         detail=lambda _: what,
         measure=lambda: folder_megabytes(prefix),
     )
@@ -182,11 +182,11 @@ def _require_room(recipe: Recipe, prefix: Path, full: bool) -> None:
     if free < needed:
         raise RefusedError(
             f"environment '{recipe.name}' needs about {needed} MB in {prefix.parent}; {free:.0f} MB are free",
-            "free some room, or set TRAINSHED_ENVS to a folder on a larger disk",
+            "free disk space, or set TRAINSHED_ENVS to a folder on a larger disk",
         )
 
 
-def _mark(prefix: Path, marker: catalog.Marker) -> catalog.Marker:
+def _write_marker(prefix: Path, marker: catalog.Marker) -> catalog.Marker:
     """From now on the environment counts as made, with what the marker says."""
     marker = replace(marker, megabytes=round(folder_megabytes(prefix), 1))
     files.write_atomic(prefix / catalog.MARKER, json.dumps(asdict(marker), indent=1) + "\n")

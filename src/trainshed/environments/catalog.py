@@ -23,7 +23,7 @@ from trainshed.home import trainshed_home
 MARKER = ".trainshed-env.json"
 LOCK_SECONDS = 3600.0
 
-# A virtual environment somebody else made is recognised by what is installed in it.
+# A foreign virtual environment is recognised by what is installed in it.
 _FRAMEWORK_PACKAGES = (
     ("horovod", "horovod"),
     ("mindspore", "mindspore"),
@@ -59,7 +59,7 @@ class Marker:
     full: bool = False
     """Whether the packages of the profile `full` are in it."""
     added: tuple[str, ...] = ()
-    """What users asked for beside the recipe; it is added again when the environment is made anew."""
+    """What users asked for beside the recipe; it is added again when the environment is made again."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def resolve(name_or_path: str, environ: Mapping[str, str] | None = None) -> Envi
     prefix = environments_directory(environ) / recipe.name
     marker = read_marker(prefix)
     if marker is None or not _python(prefix).exists():
-        state = "is not whole" if prefix.exists() else "has not been made"
+        state = "is incomplete" if prefix.exists() else "does not exist"
         raise MissingEnvironmentError(
             f"environment '{recipe.name}' {state} in {prefix.parent}",
-            f"make it with: trainshed env create {recipe.name}",
+            f"create it with: trainshed env create {recipe.name}",
             recipe.name,
         )
     versions = installed_versions(prefix)
@@ -118,7 +118,7 @@ def remove(name: str) -> Path:
 
 
 def discard(prefix: Path) -> None:
-    """Takes an environment away in one step, so nobody resolves a half-deleted one."""
+    """Takes an environment away in one step, so that no one resolves a half-deleted one."""
     for stale in prefix.parent.glob(f".trash-{prefix.name}-*"):
         shutil.rmtree(stale, ignore_errors=True)
     if not prefix.exists():

@@ -1,6 +1,6 @@
 """Runs the programs that make an environment, and says how far they are.
 
-A command writes to a log file kept for whoever must find out why it failed.
+A command writes to a log file kept to find out why it failed.
 It has a time limit, and nothing it started outlives it.
 """
 
@@ -31,7 +31,7 @@ _WRONG_HASH = re.compile(
 
 @dataclass(frozen=True)
 class Maker:
-    """Whose environment is made, under which lock, where it is logged and who is told."""
+    """Whose environment is made, under which lock, where it is logged and who is notified."""
 
     name: str
     lock: int
@@ -52,7 +52,7 @@ class Maker:
         measure: Callable[[], float | None] = lambda: None,
         cwd: Path | None = None,
     ) -> None:
-        """Runs one command to its end, or raises with the last words it wrote."""
+        """Runs one command to its end, or raises with the last lines it wrote."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             begin = log.tell()
@@ -75,15 +75,15 @@ class Maker:
             tail = self._tail(begin)
             if refused := _WRONG_HASH.search(tail):
                 raise TrainshedError(
-                    f"environment '{self.name}' could not be made: {refused[1]} has sha256 {refused[2]}, "
+                    f"environment '{self.name}' could not be created: {refused[1]} has sha256 {refused[2]}, "
                     "which its lock file does not list",
                     "it is not the file that was tested: check the registry or mirror it comes from, or delete "
-                    f"the damaged copy in {self.log.parents[1]}; the whole output is in {self.log}",
+                    f"the damaged copy in {self.log.parents[1]}; the full output is in {self.log}",
                     code="wrong-hash",
                 )
             raise TrainshedError(
-                f"environment '{self.name}' could not be made: {step} failed: {_last_words(tail)}",
-                f"the whole output is in {self.log}",
+                f"environment '{self.name}' could not be created: {step} failed: {_last_lines(tail)}",
+                f"the full output is in {self.log}",
                 code="environment",
             )
 
@@ -104,7 +104,7 @@ class Maker:
                 pass
             if time.monotonic() > deadline:
                 raise TrainshedError(
-                    f"environment '{self.name}' could not be made: {step} took over {LIMIT_SECONDS:.0f} s",
+                    f"environment '{self.name}' could not be created: {step} took over {LIMIT_SECONDS:.0f} s",
                     f"see {self.log}",
                     code="environment",
                 )
@@ -150,9 +150,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _last_words(text: str) -> str:
+def _last_lines(text: str) -> str:
     if conflict := _CONFLICT.search(text):
         return "; ".join(line.strip() for line in conflict[1].splitlines())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
-    return " | ".join((errors or lines)[-3:])[:600] or "it said nothing"
+    return " | ".join((errors or lines)[-3:])[:600] or "no output"

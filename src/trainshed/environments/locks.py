@@ -1,6 +1,6 @@
 """A lock between processes on one file, waited for with an end.
 
-The kernel frees it when its holders die, so a killed maker blocks nobody.
+The kernel frees it when its holders die, so a killed maker blocks no one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the maker of an environment tells whoever waits for it."""
+"""What the maker of an environment reports to its caller."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ ProgressCallback = Callable[[BuildProgress], None]
 
 
 def silent(_: BuildProgress) -> None:
-    """Tells nobody."""
+    """Reports nothing."""

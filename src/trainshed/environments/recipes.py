@@ -25,7 +25,7 @@ class SourceBuild:
     package: str
     version: str
     local_version: str
-    """Tells apart wheels of one version built against different frameworks."""
+    """Distinguishes wheels of one version built against different frameworks."""
     variables: tuple[tuple[str, str], ...]
     sha256: str
     """Of the source package; the wheel that is built from it differs from machine to machine."""

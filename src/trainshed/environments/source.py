@@ -86,7 +86,7 @@ def _source_package(build: SourceBuild, prefix: Path, maker: Maker) -> Path:
     )
     if (found := _sha256(folder / kept.name)) != build.sha256:
         raise TrainshedError(
-            f"environment '{maker.name}' could not be made: {kept.name} has sha256 {found}, "
+            f"environment '{maker.name}' could not be created: {kept.name} has sha256 {found}, "
             f"its recipe says {build.sha256}",
             "it is not the file that was tested: check the registry or mirror it comes from",
             code="wrong-hash",

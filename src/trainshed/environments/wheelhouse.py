@@ -1,7 +1,7 @@
 """The wheels environments are made from, kept beside them.
 
-What a bundle lists is downloaded once into a folder of its own and moved in
-whole, then recorded; with the record there, nothing is asked of any registry.
+What a bundle lists is downloaded once into its own folder and moved in
+whole, then recorded; with the record there, no registry is contacted.
 A wheel whose hash its lock does not list is refused, from a registry and from
 this folder alike.
 """
@@ -68,8 +68,8 @@ def base_bundle(recipe: Recipe) -> Bundle:
 
 def full_bundle(recipe: Recipe) -> Bundle:
     """What the profile `full` adds to the recipe: packages that it has already stay as they are."""
-    there = lockfile.entries(recipe.lock)
-    found = {k: v for k, v in lockfile.entries(lockfile.FULL_LOCK).items() if k not in there}
+    locked = lockfile.entries(recipe.lock)
+    found = {k: v for k, v in lockfile.entries(lockfile.FULL_LOCK).items() if k not in locked}
     return Bundle(f"{recipe.name}-full", tuple(found), _text(found))
 
 
@@ -96,12 +96,12 @@ def fetch(bundle: Bundle, maker: Maker) -> tuple[Bundle, list[Path]]:
 
 
 def unlocked(bundle: Bundle, wheels: list[Path]) -> list[Path]:
-    """Those of its wheels that no lock lists: the CUDA libraries that a framework's build brings with it."""
+    """Those of its wheels that no lock lists: the CUDA libraries that a framework's build requires."""
     return [w for w in wheels if lockfile.normal_name(w.name.split("-")[0]) not in bundle.packages]
 
 
 def store(wheels: list[Path]) -> list[Path]:
-    """Moves finished files in; each appears whole or not at all."""
+    """Moves finished files in; each appears atomically."""
     wheelhouse().mkdir(parents=True, exist_ok=True)
     return [wheel.replace(wheelhouse() / wheel.name) for wheel in wheels]
 

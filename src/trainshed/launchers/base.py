@@ -14,7 +14,7 @@ from trainshed.plan.view import View
 class Helper:
     """A process beside the ranks that serves them and is stopped when they are done.
 
-    It runs a program of ours in a folder of its own, never the user's.
+    It runs a program of ours in its own folder, never the user's.
     """
 
     name: str
@@ -67,5 +67,5 @@ class Launcher:
         return {}
 
     def notes(self, view: View) -> tuple[str, ...]:
-        """What the user should be told before the job starts."""
+        """Notes for the user before the job starts."""
         return ()

@@ -1,6 +1,6 @@
 """Launcher `mindspore`: a dynamic cluster, in which a scheduler introduces the workers.
 
-The scheduler is a process of its own on the world's first node. It only joins
+The scheduler is its own process on the world's first node. It only joins
 the cluster and runs nothing of the user's. A world of one rank has its cluster
 too: scripts that call `init()` do not ask how many they are.
 
@@ -33,7 +33,7 @@ class MindSpore(Launcher):
 
     def node_env(self, view: View, node: Node) -> Env:
         world = view.world(node)
-        # MindSpore tells of every connection it makes; a job that wants to hear it sets GLOG_v.
+        # MindSpore logs every connection it makes; a job that wants that sets GLOG_v.
         quiet = {"GLOG_v": "3"}
         if not _dynamic(view):
             return quiet

@@ -42,18 +42,18 @@ class Paddle(Launcher):
 
     def rank_env(self, view: View, node: Node, local: int) -> Env:
         world = view.world(node)
-        rank, here = str(world.rank(node, local)), str(local)
+        rank, local_rank = str(world.rank(node, local)), str(local)
         env = {
             "PADDLE_TRAINER_ID": rank,
             "PADDLE_CURRENT_ENDPOINT": _endpoint(node, local),
             "PADDLE_GLOBAL_RANK": rank,
             "PADDLE_GLOBAL_SIZE": str(world.size),
-            "PADDLE_LOCAL_RANK": here,
+            "PADDLE_LOCAL_RANK": local_rank,
             "PADDLE_LOCAL_SIZE": str(len(node.devices)),
-            "PADDLE_RANK_IN_NODE": here,
+            "PADDLE_RANK_IN_NODE": local_rank,
         }
         if view.topology.kind is DeviceKind.NVIDIA:
-            env["FLAGS_selected_gpus"] = here
+            env["FLAGS_selected_gpus"] = local_rank
         return env
 
 

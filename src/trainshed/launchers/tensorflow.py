@@ -1,6 +1,6 @@
 """Launcher `tensorflow`: TF_CONFIG, as MultiWorkerMirroredStrategy, ParameterServerStrategy and their kin read it.
 
-An entry's tasks are its ranks. Inside a command there is one task a node,
+An entry's tasks are its ranks. Inside a command there is one task per node,
 which uses all the node's devices. A world of one has its TF_CONFIG too: scripts
 read it without asking how many they are.
 
@@ -78,13 +78,13 @@ def _cluster(view: View, world: World) -> dict[str, list[str]]:
 
 def _config(view: View, node: Node, task: int) -> dict[str, str]:
     world = view.world(node)
-    kind, index = _place(view, world, task)
+    kind, index = _task_address(view, world, task)
     shared = view.job.mode is Mode.DISTRIBUTED
     cluster = f"$({_CLUSTER})" if shared else _json(_cluster(view, world))
     return {"TF_CONFIG": f'{{"cluster":{cluster},"task":{{"type":"{kind}","index":{index}}}}}'}
 
 
-def _place(view: View, world: World, task: int) -> tuple[str, int]:
+def _task_address(view: View, world: World, task: int) -> tuple[str, int]:
     servers = _servers(view, world)
     if not servers:
         return "worker", task

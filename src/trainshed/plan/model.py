@@ -56,7 +56,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A tree to bring to the node (`source` is elsewhere) or to take away from it.
+    """A tree to fetch to the node (`source` is remote) or to upload from it.
 
     `every` is the pause in seconds between uploads while the job runs; 0 means only at the end.
     """
@@ -101,7 +101,7 @@ class NodePlan:
     kept_home: str = ""
     """Where what is left in home stays after the run: mounted as home on isolated nodes, else moved there."""
     links: tuple[tuple[str, str], ...] = ()
-    """Links that exist before the processes start: (path, where it leads)."""
+    """Links that exist before the processes start: (path, target)."""
 
     def placed(self, path: str) -> str:
         """Where an absolute path of the contract's is found on this node."""
@@ -176,7 +176,7 @@ def check_version(data: Mapping[str, Any]) -> None:
 def _other_release(how: str) -> TrainshedError:
     return TrainshedError(
         f"the plan was made by another release of Trainshed: {how}",
-        "whoever submits and the nodes must have the same release",
+        "the submitting machine and the nodes must have the same release",
         code="other-release",
     )
 

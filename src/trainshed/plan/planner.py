@@ -33,7 +33,7 @@ def plan(job: JobSpec, topology: Topology, site: Site, run: str) -> Plan:
     reserved = sorted(name for name in (*job.env, *job.secrets) if name.startswith(_RESERVED))
     if reserved:
         raise UsageError(
-            f"env: {', '.join(reserved)} is Trainshed's own", "choose a name that does not begin so"
+            f"env: {', '.join(reserved)} is reserved for Trainshed", "choose a name without this prefix"
         )
     if topology.kind is DeviceKind.CPU:
         site = replace(site, emulate=False)  # there is nothing to emulate
@@ -53,9 +53,9 @@ class _Planner:
         self.layout: Layout = self.contract.layout(view)
         self.ssh = self._has_ssh()
         home = () if self.layout.image_home and view.job.image else (self.layout.home,)
-        own = (*home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
+        private = (*home, "/tmp", "/cache", *self.layout.private)  # noqa: S108 (a node's own)
         more = (ssh.HOSTFILE.rpartition("/")[0],) if self.ssh else ()
-        self.private = tuple(sorted({path.rstrip("/") for path in (*own, *more)}))
+        self.private = tuple(sorted({path.rstrip("/") for path in (*private, *more)}))
 
     def whole(self) -> Plan:
         view, job, topology = self.view, self.view.job, self.view.topology
@@ -95,10 +95,12 @@ class _Planner:
         if not self.layout.kept_home:
             return []
         if not site.homes:
-            return ["home is each node's own and ends with the run: its nodes share no folder to keep it in"]
+            return [
+                "home is separate on each node and ends with the run: its nodes share no folder to keep it in"
+            ]
         if not site.isolated:
             return [
-                "home is each node's own, since nothing can be mounted without isolation; it is kept apart"
+                "home is separate on each node, since nothing can be mounted without isolation; it is kept apart"
             ]
         return []
 
@@ -112,7 +114,7 @@ class _Planner:
         return mine if site.isolated else f"{mine}/left/{self.view.run}-node-{node.index}"
 
     def _folder(self, path: str) -> str:
-        """Where a private directory lies below the node's scratch; not within a home that others share."""
+        """Where a private directory is below the node's scratch; not within a home that others share."""
         shared = self.layout.kept_home and self.view.site.homes and self.view.site.isolated
         below = path.startswith(f"{self.layout.home}/")
         return f"own{path}" if shared and below else path.lstrip("/")
@@ -189,8 +191,8 @@ class _Planner:
 
     def _requirements(self) -> list[str]:
         """The job's own list comes first, and its contract's are not installed twice."""
-        own = [self.view.job.requirements] if self.view.job.requirements else []
-        return list(dict.fromkeys((*own, *self.contract.requirements(self.view))))
+        listed = [self.view.job.requirements] if self.view.job.requirements else []
+        return list(dict.fromkeys((*listed, *self.contract.requirements(self.view))))
 
     def _tools(self, node: Node) -> list[FilePlan]:
         """Programs that stand before the system's, and the host file that some of them read."""
@@ -205,12 +207,12 @@ class _Planner:
 
     def _node_env(self, node: Node, placed: dict[str, str]) -> dict[str, str]:
         view, site = self.view, self.view.site
-        places = [site.tools(node), site.python.rpartition("/")[0], site.search_path]
+        folders = [site.tools(node), site.python.rpartition("/")[0], site.search_path]
         env = {
             "HOME": site.path(node, self.layout.home),
             "TMPDIR": site.path(node, "/tmp"),  # noqa: S108 (a node's own)
             "HOSTNAME": node.name,
-            "PATH": ":".join(place for place in places if place),
+            "PATH": ":".join(folder for folder in folders if folder),
             "PYTHONPATH": ":".join(self._modules()),
             "TRAINSHED_NODE": str(node.index),
             "TRAINSHED_NODE_ADDRESS": node.address,
@@ -273,7 +275,9 @@ class _Planner:
         program = _interpreter(site, f"{code}/{job.entry}")
         argv = (*program, *job.args, *self.contract.arguments(view, node))
         helpers = [
-            ProcessPlan(item.name, item.argv, site.own(node, item.name), dict(item.env), helper=True)
+            ProcessPlan(
+                item.name, item.argv, site.private_folder(node, item.name), dict(item.env), helper=True
+            )
             for item in self.launcher.helpers(view, node)
         ]
         return helpers + [self._rank(node, local, argv) for local in range(len(node.devices))]
@@ -309,7 +313,7 @@ def _check_options(job: JobSpec, known: dict[str, str]) -> None:
         if name not in known:
             listing = "; ".join(f"{key}: {text}" for key, text in known.items()) or "there are none"
             raise UsageError(
-                f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such switch",
+                f"options.{name}: launcher {job.launcher} and contract {job.contract} have no such option",
                 listing,
             )
 
@@ -323,7 +327,7 @@ def _check_lengths(job: JobSpec, env: dict[str, str]) -> None:
         hint = f"launcher {job.launcher} and contract {job.contract} list all nodes in it: ask for fewer"
         if name in job.env:
             what, hint = f"env.{name} is", "put it into a file of the code"
-        raise UsageError(f"{what} {size >> 10} KiB long, and the kernel takes no variable beyond 128", hint)
+        raise UsageError(f"{what} {size >> 10} KiB long, and the kernel's limit for a variable is 128", hint)
 
 
 def _emulated(site: Site) -> tuple[str, ...]:
@@ -335,9 +339,9 @@ def _emulated(site: Site) -> tuple[str, ...]:
 
 
 def _not_started(job: JobSpec) -> tuple[str, ...]:
-    """Services that need a server in front of them, which a run by itself has not."""
+    """Services that need a server in front of them, which a single run does not have."""
     names = [service.value for service in job.services if service is not Service.SSH]
-    return (f"services: {', '.join(names)} is asked for, but not started by this engine",) if names else ()
+    return (f"services: {', '.join(names)} requested, but this engine does not start it",) if names else ()
 
 
 def _placed(item: FilePlan, site: Site, node: Node) -> FilePlan:

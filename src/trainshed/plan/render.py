@@ -1,4 +1,4 @@
-"""A plan in words, for `--dry-run`: what each node will do, without repeating what all share."""
+"""A plan as text, for `--dry-run`: what each node will do, without repeating what all share."""
 
 from __future__ import annotations
 

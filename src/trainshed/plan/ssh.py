@@ -16,7 +16,7 @@ from trainshed.ranktables.hosts import HostSlots, write_hostfile
 HOSTFILE = "/job/hostfile"
 CLIENTS = ("ssh", "scp", "sftp")
 
-_ALWAYS_OWN = ("TRAINSHED_METRICS_DIR",)
+_ALWAYS_PER_NODE = ("TRAINSHED_METRICS_DIR",)
 _NEEDED = ("HOME", "PATH", "TMPDIR")
 
 
@@ -43,7 +43,7 @@ def clients(home: str) -> dict[str, str]:
     """Programs put before the system's of the same name.
 
     OpenSSH looks for its settings in the home that the password file names, not in $HOME;
-    a node's user has a home of its own, so the way to its settings is given.
+    a node's user has its own home, so the path of its settings is given.
     """
     return {name: _CLIENT.format(name=name, config=shlex.quote(config_path(home))) for name in CLIENTS}
 
@@ -51,16 +51,16 @@ def clients(home: str) -> dict[str, str]:
 def common_env(nodes: Sequence[NodePlan], secrets: Iterable[str]) -> dict[str, str]:
     """What programs that start processes by SSH must know.
 
-    TRAINSHED_NODE_VARIABLES names what must not be carried from one node to another, since a
+    TRAINSHED_NODE_VARIABLES names what must not be passed from one node to another, since a
     process has its own there: variables in which nodes differ, and secrets, which would be seen
     on a command line.
     """
     first = nodes[0].env
     differing = {name for node in nodes[1:] for name in node.env if node.env[name] != first.get(name)}
-    own = {*differing.difference(_NEEDED), *_ALWAYS_OWN, *secrets}
+    per_node = {*differing.difference(_NEEDED), *_ALWAYS_PER_NODE, *secrets}
     return {
-        "TRAINSHED_NODE_VARIABLES": ",".join(sorted(own)),
-        # A node's user may be root within its own node, which OpenMPI's mpirun refuses unless told twice.
+        "TRAINSHED_NODE_VARIABLES": ",".join(sorted(per_node)),
+        # A node's user may be root within its own node, which OpenMPI's mpirun refuses without these two variables.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }

@@ -25,7 +25,7 @@ ProcessEnv = Callable[[World, Node, int | None], Mapping[str, str]]
 class Site:
     """What an engine promises of its nodes.
 
-    `isolated`: every node has a file system view of its own, so a contract's
+    `isolated`: every node has its own file system view, so a contract's
     absolute paths (/cache, /home/work) exist just as written. Otherwise they
     are moved below the node's folder in `scratch`.
     """
@@ -43,7 +43,7 @@ class Site:
     gid: int | None = None
     emulate: bool = False
     store: Mapping[str, str] = field(default_factory=dict)
-    """Variables that lead a script to the object store: endpoint, never a key."""
+    """Variables of the object store for a script: endpoint, never a key."""
     keys: tuple[str, ...] = ()
     """Names of the variables that hold the store's keys; their values never enter a plan."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -56,13 +56,13 @@ class Site:
         """Where a contract's absolute path is found on that node."""
         return path if self.isolated else f"{self.scratch}/node-{node.index}{path}"
 
-    def own(self, node: Node, name: str) -> str:
+    def private_folder(self, node: Node, name: str) -> str:
         """A folder of that name on the node which is Trainshed's, not the script's."""
         return self.path(node, f"/tmp/.trainshed/{name}")  # noqa: S108 (a node's own)
 
     def tools(self, node: Node) -> str:
         """The node's folder of programs that come before the system's of the same name."""
-        return self.own(node, "bin")
+        return self.private_folder(node, "bin")
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class View:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie on a node under a contract; paths as the contract writes them."""
+    """Where things are on a node under a contract; paths as the contract writes them."""
 
     home: str
     code: str
     work: str
     inputs: Mapping[str, str]
-    """Channel → folder. A channel that is not listed is not brought to the node."""
+    """Channel → folder. A channel that is not listed is not fetched to the node."""
     outputs: Mapping[str, str]
     private: tuple[str, ...] = ()
     """Further directories that belong to this node alone, besides home, /tmp and /cache."""
@@ -101,4 +101,4 @@ class Layout:
     kept_home: bool = False
     """Home is the user's, shared by the nodes of all jobs and kept; of it folders in `private` are the node's."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """Names in a kept home that lead to what is the node's own: link → path."""
+    """Names in a kept home that link to the node's private files: link → path."""

@@ -2,7 +2,7 @@
 
 A script may hold a correct table and still number its processes wrongly, for
 instance `RANK_ID=$i` on every server. Given what every process was started
-with, this says which ranks collide, which nobody takes and how to count.
+with, this says which ranks collide, which are unused and how to count.
 """
 
 from __future__ import annotations
@@ -27,18 +27,22 @@ def check_assignment(table: RankTable, assignments: Iterable[Assignment], rank_s
     remedy = _remedy(table)
     for rank, claimants in sorted(claims.items()):
         if len(claimants) > 1:
-            places = [_place(processes[i]) for i in claimants]
+            names = [_device_name(processes[i]) for i in claimants]
             shown = (
-                " and ".join(places)
-                if len(places) < 4
-                else f"{' and '.join(places[:3])} and {len(places) - 3} more"
+                " and ".join(names)
+                if len(names) < 4
+                else f"{' and '.join(names[:3])} and {len(names) - 3} more"
             )
             what = f"rank {rank} is claimed by {shown}"
             found.append(Finding(Severity.ERROR, f"assignments[{claimants[1]}]", what, remedy))
-    found += _places(processes, expected, {rank for rank, who in claims.items() if len(who) > 1}, remedy)
+    found += _wrong_devices(
+        processes, expected, {rank for rank, who in claims.items() if len(who) > 1}, remedy
+    )
     idle = [rank for rank in range(rank_size) if rank not in claims]
     if idle:
-        what = f"nobody takes rank {ranges(idle)} of {rank_size}: the others wait for it until they time out"
+        what = (
+            f"no process has rank {ranges(idle)} of {rank_size}: the others wait for it until they time out"
+        )
         found.append(Finding(Severity.ERROR, "assignments", what, remedy))
     beyond = sorted(rank for rank in claims if rank >= rank_size or rank < 0)
     if beyond:
@@ -54,7 +58,7 @@ def _size(table: RankTable, rank_size: int) -> list[Finding]:
     return [Finding(Severity.ERROR, "RANK_SIZE", what, f"use RANK_SIZE={table.rank_size}")]
 
 
-def _places(
+def _wrong_devices(
     processes: Sequence[Assignment],
     expected: dict[tuple[str, int], int],
     collided: set[int],
@@ -64,22 +68,22 @@ def _places(
     first: dict[tuple[str, int], int] = {}
     for i, (server, device, rank) in enumerate(processes):
         where = f"assignments[{i}]"
-        place = _place(processes[i])
+        name = _device_name(processes[i])
         wanted = expected.get((server, device))
         if wanted is None:
-            what = f"{place} is not in the table"
+            what = f"{name} is not in the table"
             hint = "correct DEVICE_ID or the server's address, or add the device to the table"
             found.append(Finding(Severity.ERROR, where, what, hint))
         elif first.setdefault((server, device), i) != i:
-            what = f"{place} runs two processes, the other is assignments[{first[server, device]}]"
+            what = f"{name} runs two processes, the other is assignments[{first[server, device]}]"
             found.append(Finding(Severity.ERROR, where, what, "start one process per device"))
         elif rank != wanted and rank not in collided:
-            what = f"{place} runs as rank {rank}, but the table gives it rank {wanted}"
+            what = f"{name} runs as rank {rank}, but the table gives it rank {wanted}"
             found.append(Finding(Severity.ERROR, where, what, remedy))
     return found
 
 
-def _place(process: Assignment) -> str:
+def _device_name(process: Assignment) -> str:
     return f"{process[0]}/device {process[1]}"
 
 

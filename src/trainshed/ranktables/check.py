@@ -67,7 +67,7 @@ class _Pass:
         self.findings.append(Finding(Severity.WARNING, where, what, remedy))
 
     def record(self, value: object, path: str, level: _Level) -> Json | None:
-        """The object at `path` after a look at its keys; None when it is no object."""
+        """The object at `path` after a look at its keys; None when it is not an object."""
         if not isinstance(value, Mapping):
             self.error(path, f"is {kind(value)}, not an object", "write an object here")
             return None
@@ -117,7 +117,7 @@ class _Pass:
 
 
 def check_text(text: str) -> list[Finding]:
-    """Faults of a rank table given as text; what is no rank table is one finding."""
+    """Faults of a rank table given as text; text that is not a rank table is one finding."""
     try:
         return check(parse(text))
     except RankTableError as error:
@@ -173,11 +173,11 @@ def _walk_v1(walk: _Pass, document: Json) -> None:
                 "list each server once, all devices in it",
             )
         devices = 0
-        for place, entry in walk.items(server, "device", path):
+        for where, entry in walk.items(server, "device", path):
             devices += 1
-            fields = walk.record(entry, place, _V1_DEVICE)
+            fields = walk.record(entry, where, _V1_DEVICE)
             if fields is not None:
-                walk.seat(fields, place, name, integer_of(fields.get("rank_id")), f"{place}.rank_id")
+                walk.seat(fields, where, name, integer_of(fields.get("rank_id")), f"{where}.rank_id")
         if not devices and "device" in server:
             walk.error(f"{path}.device", "has no device", "remove the server or list its devices")
     walk.count(document, "server_count", "$", servers, "servers in server_list")
@@ -194,18 +194,18 @@ def _walk_pods(walk: _Pass, document: Json) -> None:
             continue
         walk.text(group, "group_name", path)
         pods = devices = 0
-        for place, entry in walk.items(group, "instance_list", path):
+        for where, entry in walk.items(group, "instance_list", path):
             pods += 1
-            pod = walk.record(entry, place, _PODS_POD)
+            pod = walk.record(entry, where, _PODS_POD)
             if pod is None:
                 continue
-            name = walk.text(pod, "pod_name", place)
-            if name is not None and first.setdefault(name, place) != place:
+            name = walk.text(pod, "pod_name", where)
+            if name is not None and first.setdefault(name, where) != where:
                 walk.error(
-                    f"{place}.pod_name", f"{name} is also {first[name]}", "give every pod a name of its own"
+                    f"{where}.pod_name", f"{name} is also {first[name]}", "give every pod a unique name"
                 )
-            server = walk.text(pod, "server_id", place)
-            for spot, device in walk.items(pod, "devices", place):
+            server = walk.text(pod, "server_id", where)
+            for spot, device in walk.items(pod, "devices", where):
                 devices += 1
                 fields = walk.record(device, spot, _DEVICE)
                 if fields is not None:
@@ -225,25 +225,27 @@ def _walk_devices(walk: _Pass, document: Json) -> None:
             continue
         instances = devices = 0
         servers: set[str] = set()
-        for place, entry in walk.items(group, "instance_list", path):
+        for where, entry in walk.items(group, "instance_list", path):
             instances += 1
-            instance = walk.record(entry, place, _DEVICES_INSTANCE)
+            instance = walk.record(entry, where, _DEVICES_INSTANCE)
             if instance is None:
                 continue
-            server = walk.text(instance, "server_id", place)
+            server = walk.text(instance, "server_id", where)
             servers.update([server] if server is not None else [])
             rank = integer_of(instance.get("rank_id"))
-            own = 0
-            for spot, device in walk.items(instance, "devices", place):
-                own += 1
+            count = 0
+            for spot, device in walk.items(instance, "devices", where):
+                count += 1
                 fields = walk.record(device, spot, _DEVICE)
                 if fields is not None:
-                    walk.seat(fields, spot, server, rank if own == 1 else None, f"{place}.rank_id")
-            if own != 1 and "devices" in instance:
+                    walk.seat(fields, spot, server, rank if count == 1 else None, f"{where}.rank_id")
+            if count != 1 and "devices" in instance:
                 walk.error(
-                    f"{place}.devices", f"has {own} devices for one rank_id", "write one instance per device"
+                    f"{where}.devices",
+                    f"has {count} devices for one rank_id",
+                    "write one instance per device",
                 )
-            devices += own
+            devices += count
         walk.count(group, "instance_count", path, instances, "instances in instance_list")
         walk.count(group, "device_num", path, devices, "devices in the group")
         walk.count(group, "server_num", path, len(servers), "servers in the group")

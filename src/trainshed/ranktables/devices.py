@@ -19,20 +19,20 @@ def read(document: Json) -> RankTable:
     for g, group in enumerate(as_list(document, "group_list", "$")):
         path = f"$.group_list[{g}]"
         for i, item in enumerate(as_list(as_object(group, path), "instance_list", path)):
-            place = f"{path}.instance_list[{i}]"
-            record = as_object(item, place)
-            entries = as_list(record, "devices", place)
+            where = f"{path}.instance_list[{i}]"
+            record = as_object(item, where)
+            entries = as_list(record, "devices", where)
             if len(entries) != 1:
                 raise RankTableError(
-                    f"{place} has {len(entries)} devices and one rank_id", "write one instance per device"
+                    f"{where} has {len(entries)} devices and one rank_id", "write one instance per device"
                 )
-            fields = as_object(entries[0], f"{place}.devices[0]")
+            fields = as_object(entries[0], f"{where}.devices[0]")
             device = TableDevice(
-                as_integer(fields, "device_id", f"{place}.devices[0]"),
-                as_optional_text(fields, "device_ip", f"{place}.devices[0]"),
-                as_integer(record, "rank_id", place),
+                as_integer(fields, "device_id", f"{where}.devices[0]"),
+                as_optional_text(fields, "device_ip", f"{where}.devices[0]"),
+                as_integer(record, "rank_id", where),
             )
-            servers.setdefault(as_text(record, "server_id", place), []).append(device)
+            servers.setdefault(as_text(record, "server_id", where), []).append(device)
     status = as_optional_text(document, "status", "$") or COMPLETED
     return RankTable.build([TableServer(name, devices) for name, devices in servers.items()], status=status)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 class Severity(StrEnum):
     ERROR = "error"  # the job will not start, or will start wrong
-    WARNING = "warning"  # it may work; somebody should look
+    WARNING = "warning"  # it may work, but should be checked
 
 
 @dataclass(frozen=True, slots=True)

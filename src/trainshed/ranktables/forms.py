@@ -1,4 +1,4 @@
-"""The three forms by name: telling them apart, reading any, writing any.
+"""The three forms by name: recognising, reading and writing them.
 
 v1       version 1.0, server list
 pods     version 0.1, group list by pod (ranks follow from the order)
@@ -31,10 +31,10 @@ def parse(text: str) -> Json:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RankTableError(
-            f"the rank table is not JSON: {error}", "correct the file or write it anew"
+            f"the rank table is not JSON: {error}", "correct the file or write it again"
         ) from error
     if not isinstance(document, dict):
-        raise RankTableError(f"the rank table is {kind(document)}, not a JSON object", "write it anew")
+        raise RankTableError(f"the rank table is {kind(document)}, not a JSON object", "write it again")
     return document
 
 
@@ -56,7 +56,7 @@ def detect(document: Json) -> Form:
             f'the rank table has status "{status}" and no devices yet', "read it again until it is completed"
         )
     raise RankTableError(
-        "the document is no rank table: it has neither server_list nor a group_list with instances",
+        "the document is not a rank table: it has neither server_list nor a group_list with instances",
         "see docs/ranktables.md for the three forms",
     )
 

@@ -26,16 +26,16 @@ def read_hostfile(text: str) -> tuple[HostSlots, ...]:
     """Lines `host slots=n`; a bare host has one slot; slots of a host named again add up (as in OpenMPI)."""
     slots: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#", 1)[0].split(None, 1)
-        if not words:
+        fields = line.split("#", 1)[0].split(None, 1)
+        if not fields:
             continue
-        rest = _OTHER.sub("", words[1]).strip() if len(words) == 2 else "slots=1"
+        rest = _OTHER.sub("", fields[1]).strip() if len(fields) == 2 else "slots=1"
         found = _SLOTS.fullmatch(rest)
         if found is None:
             raise RankTableError(
                 f"line {number} of the host file is {line.strip()!r}", "write `host slots=8`"
             )
-        slots[words[0]] = slots.get(words[0], 0) + int(found[1])
+        slots[fields[0]] = slots.get(fields[0], 0) + int(found[1])
     return tuple(HostSlots(host, n) for host, n in slots.items())
 
 
@@ -105,7 +105,7 @@ def read_node_info(text: str) -> tuple[SshServer, ...]:
 
 
 def write_node_info_1(nodes: Sequence[SshServer]) -> str:
-    """Version 1.0 holds passwords in plain text: write it only where nobody else reads."""
+    """Version 1.0 holds passwords in plain text: write it only where no one else can read it."""
     cluster = {
         node.address: {"user": node.user, "pd": node.password or "", "port": node.port} for node in nodes
     }

@@ -1,7 +1,7 @@
 """The neutral rank table: which device of which server has which global rank.
 
 Plain frozen values. It knows no file form (see v1, pods, devices), no
-topology, launcher or contract; whoever plans a job builds it from numbers and
+topology, launcher or contract; the planner builds it from numbers and
 addresses.
 """
 
@@ -72,15 +72,15 @@ class RankTable:
         devices: set[tuple[str, int]] = set()
         for server in servers:
             for device in server.devices:
-                place = f"{server.server_id}/device {device.device_id}"
+                name = f"{server.server_id}/device {device.device_id}"
                 if device.rank in ranks:
                     raise RankTableError(
-                        f"rank {device.rank} is given to {ranks[device.rank]} and to {place}",
-                        "every device needs a rank of its own",
+                        f"rank {device.rank} is given to {ranks[device.rank]} and to {name}",
+                        "every device needs a unique rank",
                     )
-                ranks[device.rank] = place
+                ranks[device.rank] = name
                 if (server.server_id, device.device_id) in devices:
-                    raise RankTableError(f"{place} is listed twice", "list every device of a server once")
+                    raise RankTableError(f"{name} is listed twice", "list every device of a server once")
                 devices.add((server.server_id, device.device_id))
         highest = max(ranks)
         if min(ranks) != 0 or highest != len(ranks) - 1:

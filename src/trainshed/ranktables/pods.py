@@ -63,16 +63,16 @@ def read(document: Json) -> RankTable:
 def _instances(group: Json, path: str) -> list[tuple[str, str, list[tuple[int, str | None]]]]:
     pods = []
     for i, item in enumerate(as_list(group, "instance_list", path)):
-        place = f"{path}.instance_list[{i}]"
-        record = as_object(item, place)
+        where = f"{path}.instance_list[{i}]"
+        record = as_object(item, where)
         devices = []
-        for j, entry in enumerate(as_list(record, "devices", place)):
-            spot = f"{place}.devices[{j}]"
+        for j, entry in enumerate(as_list(record, "devices", where)):
+            spot = f"{where}.devices[{j}]"
             fields = as_object(entry, spot)
             devices.append(
                 (as_integer(fields, "device_id", spot), as_optional_text(fields, "device_ip", spot))
             )
-        pods.append((as_text(record, "pod_name", place), as_text(record, "server_id", place), devices))
+        pods.append((as_text(record, "pod_name", where), as_text(record, "server_id", where), devices))
     return pods
 
 

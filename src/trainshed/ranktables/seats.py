@@ -25,7 +25,7 @@ class Seat:
     rank_path: str
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return f"{self.server_id or '?'}/device {'?' if self.device_id is None else self.device_id}"
 
 
@@ -52,8 +52,8 @@ def _ranks(seats: Sequence[Seat]) -> list[Finding]:
                 Finding(
                     Severity.ERROR,
                     seat.rank_path,
-                    f"rank {seat.rank} is given to {first[seat.rank].place} and to {seat.place}",
-                    "give every device a rank of its own",
+                    f"rank {seat.rank} is given to {first[seat.rank].name} and to {seat.name}",
+                    "give every device a unique rank",
                 )
             )
     size = len(seats)
@@ -78,7 +78,7 @@ def _devices(seats: Sequence[Seat]) -> list[Finding]:
                 Finding(
                     Severity.ERROR,
                     f"{seat.path}.device_id",
-                    f"{seat.place} is used twice, first at {other.path}",
+                    f"{seat.name} is used twice, first at {other.path}",
                     "list every device of a server once",
                 )
             )
@@ -95,14 +95,14 @@ def _addresses(seats: Sequence[Seat]) -> list[Finding]:
             continue
         where = f"{seat.path}.device_ip"
         if not _is_ip(seat.device_ip):
-            what = f'"{seat.device_ip}" is no IP address'
+            what = f'"{seat.device_ip}" is not an IP address'
             remedy = "take the address from `hccn_tool -i N -ip -g` or /etc/hccn.conf"
             found.append(Finding(Severity.ERROR, where, what, remedy))
         elif first.setdefault(seat.device_ip, seat) is not seat:
-            what = f"{seat.device_ip} belongs to {first[seat.device_ip].place} and to {seat.place}"
-            found.append(Finding(Severity.ERROR, where, what, "give every device an address of its own"))
+            what = f"{seat.device_ip} belongs to {first[seat.device_ip].name} and to {seat.name}"
+            found.append(Finding(Severity.ERROR, where, what, "give every device a unique address"))
     if without and len({seat.server_id for seat in seats}) > 1:
-        what = f"{len(without)} of {len(seats)} devices have no device_ip, first {without[0].place}"
+        what = f"{len(without)} of {len(seats)} devices have no device_ip, first {without[0].name}"
         remedy = "devices of several servers reach each other through it: add it"
         found.append(Finding(Severity.WARNING, f"{without[0].path}.device_ip", what, remedy))
     return found
@@ -116,7 +116,7 @@ def _servers(seats: Sequence[Seat]) -> list[Finding]:
             continue
         seen.add(seat.server_id)
         if not is_address(seat.server_id):
-            what = f'server_id "{seat.server_id}" is no address'
+            what = f'server_id "{seat.server_id}" is not an address'
             found.append(
                 Finding(Severity.ERROR, seat.path, what, "write the server's IP address or host name")
             )
@@ -124,7 +124,7 @@ def _servers(seats: Sequence[Seat]) -> list[Finding]:
 
 
 def is_address(text: str) -> bool:
-    """An IP address or a host name; digits and dots that are no IP address are neither."""
+    """An IP address or a host name; digits and dots that are not an IP address are neither."""
     return _is_ip(text) if _NUMERIC.fullmatch(text) else bool(_HOST_NAME.fullmatch(text))
 
 

@@ -15,13 +15,13 @@ def read(document: Json) -> RankTable:
         record = as_object(item, path)
         devices = []
         for j, entry in enumerate(as_list(record, "device", path)):
-            place = f"{path}.device[{j}]"
-            fields = as_object(entry, place)
+            where = f"{path}.device[{j}]"
+            fields = as_object(entry, where)
             devices.append(
                 TableDevice(
-                    as_integer(fields, "device_id", place),
-                    as_optional_text(fields, "device_ip", place),
-                    as_integer(fields, "rank_id", place),
+                    as_integer(fields, "device_id", where),
+                    as_optional_text(fields, "device_ip", where),
+                    as_integer(fields, "rank_id", where),
                 )
             )
         host_nic_ip = as_optional_text(record, "host_nic_ip", path) or "reserve"

@@ -1,12 +1,12 @@
 """The chain: what the evidence of a run was, noted every few seconds while it was made.
 
 Each node hashes the files it writes as they grow. The coordinator gathers the
-heads (name, length, SHA-256 of so many first bytes) into records of one file,
+heads (name, length, SHA-256 of the first N bytes) into records of one file,
 `node-0/chain-<attempt>.jsonl`. A record holds the hash of the record before it
 and an HMAC with a key that is drawn at the start: the first record holds the
-key's hash, the last one the key. So whoever has seen a record's hash knows
+key's hash, the last one the key. So anyone who has seen a record's hash knows
 everything that was there at that moment, and a Tester that was sent it while
-the run went on has a witness of its own. A record is one write: a kill leaves
+the run went on has its own witness. A record is one write: a kill leaves
 a chain that holds up to its last whole line.
 
 It says what is noted, not what is believed: `bench.judge` and the Tester judge.
@@ -37,7 +37,7 @@ COVERED = re.compile(
 )
 """The files that a chain covers, by their names in the run directory. All of them only grow."""
 MOST_BYTES = 256 << 20
-"""Of one file: what is longer is no evidence that a result could keep."""
+"""Of one file: a longer file cannot be kept as evidence of a result."""
 MOST_RECORDS = 20_000
 
 _BYTES_A_SECOND = 2000
@@ -58,7 +58,7 @@ class ChainError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """So many first bytes of a file have this SHA-256."""
+    """The first N bytes of a file have this SHA-256."""
 
     length: int
     sha256: str
@@ -92,7 +92,7 @@ class Chain:
 
 
 def path_of(attempt: int) -> str:
-    """Where the chain of an attempt lies in the run directory."""
+    """Where the chain of an attempt is in the run directory."""
     return f"node-0/chain-{attempt}.jsonl"
 
 
@@ -219,7 +219,7 @@ def _check_signatures(lines: list[bytes], key: bytes, commitment: str) -> None:
     for number, line in enumerate(lines):
         body, mac = line[:-_MAC_BYTES] + b"}", line[-_MAC_BYTES + 8 : -2].decode("ascii", "replace")
         if not hmac.compare_digest(mac, _mac(key, body)):
-            raise ChainError(f"record {number} was not signed by whoever began the chain")
+            raise ChainError(f"record {number} was not signed with the chain's key")
 
 
 def _mac(key: bytes, body: bytes) -> str:
@@ -262,7 +262,7 @@ def _blocks(path: Path, start: int) -> Iterator[bytes]:
 
 
 def prefixes(data: bytes, lengths: list[int]) -> Iterator[tuple[int, str]]:
-    """(length, SHA-256) of so many first bytes, for rising lengths, in one pass."""
+    """(length, SHA-256) of the first N bytes, for rising lengths, in one pass."""
     state, at, view = hashlib.sha256(), 0, memoryview(data)
     for length in lengths:
         state.update(view[at:length])

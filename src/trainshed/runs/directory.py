@@ -3,7 +3,7 @@
 job.yaml  plan.json  alive.lock  reconcile.lock  driver.log
 events/<writer>.jsonl  what happened, one file per writer
 node-<i>/              rank-<r>.log  metrics.jsonl  agent.log  alive.lock
-outputs/node-<i>/<name>/  outputs without a target of their own
+outputs/node-<i>/<name>/  outputs without a target
 place.json             where the truth lies, if this folder is a reader's copy
 """
 
@@ -183,7 +183,7 @@ class RunDirectory:
         return [e.body for e in self.events("stop-") if isinstance(e.body, StopRequested)]
 
     def stop_reason(self) -> str:
-        """Why somebody asked for the run's end; empty when nobody did."""
+        """Why a stop was requested; empty when it was not."""
         return next((r.reason or "stopped without a reason given" for r in self.stop_requests()), "")
 
     def reference(self) -> str:
@@ -312,7 +312,7 @@ class Runs:
         return [RunDirectory(p) for p in sorted(stamps, key=lambda p: (stamps[p], p.name), reverse=True)]
 
     def labelled(self, labels: dict[str, str]) -> Iterator[RunDirectory]:
-        """Runs that carry all of these labels, newest first."""
+        """Runs that have all of these labels, newest first."""
         for run in self.all():
             with contextlib.suppress(UnreadableRunError):
                 found = run.submission().labels
@@ -335,7 +335,7 @@ class Runs:
             shown = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
             raise UsageError(f"{len(found)} runs begin with {text!r}: {shown}", "write more of the id")
         if not found:
-            raise NotFoundError(f"no run is called {text!r}", "`trainshed ps -a` lists the runs")
+            raise NotFoundError(f"no such run: {text!r}", "`trainshed ps -a` lists the runs")
         return found[0]
 
     def remove(self, run: RunDirectory) -> None:
@@ -347,7 +347,7 @@ class Runs:
 
 
 def _submission_time(run: RunDirectory) -> float | None:
-    """When a run was submitted; by its folder if its events do not tell; None for what is not a run."""
+    """When a run was submitted; by its folder if its events do not say it; None for what is not a run."""
     try:
         return run.submitted().time
     except UnreadableRunError:

@@ -1,14 +1,14 @@
 """Events: what happened in a run, one JSON line each, typed and versioned, only ever appended.
 
-Every writer has a file of its own, `events/<writer>.jsonl`, and readers merge them:
+Every writer has its own file, `events/<writer>.jsonl`, and readers merge them:
 
-    submit                  whoever submitted the run
-    stop-<hex>              whoever asked for its end
+    submit                  the submitter
+    stop-<hex>              the one who requested the stop
     driver-<start>          the driver; an engine may start one again
-    coordinator-<attempt>   the thread that brings all nodes through an attempt
+    coordinator-<attempt>   the thread that coordinates all nodes of an attempt
     node-<node>-<attempt>   a node's agent
-    reconciler              whoever concludes what no process of the run could record
-    end                     the final state: made once, by whoever comes first, and never changed
+    reconciler              the process that concludes what no process of the run could record
+    end                     the final state: made once, by the first process that records it, and never changed
 
 A line is one write, so a killed writer leaves at worst an unfinished line,
 which readers skip. A line of another release is refused, never guessed at.
@@ -42,7 +42,7 @@ class UnreadableRunError(TrainshedError):
 
 
 class Kind(StrEnum):
-    """What an event tells."""
+    """The content of an event."""
 
     SUBMITTED = "submitted"
     ACCEPTED = "accepted"
@@ -114,7 +114,7 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody asked for the end of the run."""
+    """A stop of the run was requested."""
 
     reason: str
     user: str = ""
@@ -122,7 +122,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The coordinator told all nodes to stop."""
+    """The coordinator stopped all nodes."""
 
     attempt: int
     reason: str
@@ -264,7 +264,7 @@ def to_line(body: Body, at: float) -> bytes:
             data |= value.to_json()
         elif required or (value not in (None, "", False) and value != () and value != {}):
             data[name] = value
-    # Names of files may hold what is no character: what cannot be written is replaced.
+    # File names may contain invalid characters: they are replaced.
     return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
@@ -272,7 +272,7 @@ def from_line(line: bytes, writer: str) -> Event | None:
     """The event of a line; None for one that a killed writer left unfinished."""
     try:
         data = json.loads(line)
-        if b"\\ud" in line.lower():  # half a character, which nobody could print
+        if b"\\ud" in line.lower():  # half a character, which cannot be printed
             data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None

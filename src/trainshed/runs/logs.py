@@ -6,7 +6,7 @@ What a reader may rely on:
    drawing is given, and while it is being redrawn at most one a second.
 3. A last line without an end is given when its log has stopped growing for good.
 4. Memory stays bounded: a line longer than 64 KiB is given in pieces.
-5. Every line carries a time (`runs/logtimes.py` says which). What is there when a reader begins is
+5. Every line has a time (`runs/logtimes.py` says which). What is there when a reader begins is
    given in the order of these times over all processes; what comes later, as it comes.
 """
 
@@ -45,7 +45,7 @@ class LogReader:
     """One growing file, read from where the last read ended."""
 
     def __init__(self, node: int, path: Path, last: int | None = None) -> None:
-        """`last`: begin with the last so many lines of what is there."""
+        """`last`: begin with the last N lines of what is there."""
         self.node, self.process, self.path = node, path.stem, path
         self._offset = 0 if last is None else _start_of_last(path, last)
         self._stamps = Stamps(path)
@@ -76,7 +76,7 @@ class LogReader:
             return b""
 
     def _turn(self, info: os.stat_result) -> Iterator[Line]:
-        """Another file has the log's name: the next attempt's, or the same one copied anew and longer."""
+        """Another file has the log's name: the next attempt's, or the same one copied again and longer."""
         self._inode = info.st_ino
         yield from self._finish_earlier()
         if info.st_size < self._offset:
@@ -196,7 +196,7 @@ def follow(
 ) -> Iterator[Line]:
     """Lines as they are written, of logs as they appear, until the run has ended and all is read.
 
-    With `last`, begin with the last so many lines of each log that is there.
+    With `last`, begin with the last N lines of each log that is there.
     """
     readers: dict[Path, LogReader] = {}
     is_first = True

@@ -2,7 +2,7 @@
 
 Ranks write straight into their logs. Beside each, `rank-0.times` holds lines
 `TIME SIZE`: at TIME (seconds, by the node's clock) the log was SIZE bytes long. An agent looks
-at most once a second, so a line carries the time at which it was first seen, up to a second late.
+at most once a second, so a line has the time at which it was first seen, up to a second late.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outcome: how a run or an attempt ended, and the first failure in its own words."""
+"""Outcome: how a run or an attempt ended, and the first failure with its last lines."""
 
 from __future__ import annotations
 

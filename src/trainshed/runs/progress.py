@@ -1,4 +1,4 @@
-"""What a node is busy with while no rank runs yet, or none any more: for whoever waits for the run.
+"""What a node is busy with while no rank runs yet, or none any more: for those who wait for the run.
 
 `node-<i>/progress.json` is there only during a phase that takes longer than a second. It is a
 convenience: nothing is concluded from it, and a node that cannot write it works on.
@@ -21,7 +21,7 @@ _LARGEST = 1 << 16
 
 
 class Copied(Protocol):
-    """How far a copy is, as the store tells it."""
+    """The progress of a copy, as the store reports it."""
 
     @property
     def files(self) -> int: ...
@@ -54,7 +54,7 @@ class ProgressFile:
         self._copied: Copied | None = None
 
     def copied(self, state: Copied) -> None:
-        """What a copy tells of itself, from whatever thread it runs in."""
+        """Progress reports of a copy, from whatever thread it runs in."""
         self._copied = state
 
     def show(self, phase: str, began: float) -> None:

@@ -1,8 +1,8 @@
-"""Concludes what no process of a run can record any more, and fetches what lies elsewhere.
+"""Concludes what no process of a run can record any more, and fetches what is elsewhere.
 
 Reading a run never writes; this does, explicitly, one process at a time per run
-(whoever comes second leaves it to the first): a mirror is brought up to date, a
-run that was put back into its engine's queue is said to wait, and a run whose
+(a second process leaves it to the first): a mirror is updated, a
+run that was put back into its engine's queue is recorded as waiting, and a run whose
 processes are gone gets its final state.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from trainshed.errors import TrainshedError
 from trainshed.files import hold
-from trainshed.runs import places
+from trainshed.runs import locations
 from trainshed.runs.directory import RunDirectory, finished
 from trainshed.runs.events import AttemptStarted, Pending
 from trainshed.runs.summary import EngineStatus, conclude, started_at
@@ -24,12 +24,14 @@ REQUEUED = "its nodes were taken away; the engine will start it again"
 _log = logging.getLogger(__name__)
 
 
-def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = places.OWN) -> EngineStatus:
+def reconcile(
+    run: RunDirectory, status: EngineStatus, access: locations.Access = locations.OWN
+) -> EngineStatus:
     """Record what the engine's status implies; gives the status as it stands afterwards."""
     with _alone(run) as alone:
         if not alone or run.end():
             return status
-        if places.is_mirror(run):
+        if locations.is_mirror(run):
             status = _mirror(run, status, access)
             if run.end():
                 return status
@@ -42,14 +44,14 @@ def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = p
     return status
 
 
-def _mirror(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
+def _mirror(run: RunDirectory, status: EngineStatus, access: locations.Access) -> EngineStatus:
     try:
-        return places.pull(run, status, access)
+        return locations.pull(run, status, access)
     except TrainshedError as error:
         return EngineStatus(alive=True, problem=error.message)
 
 
-def _wait_again(run: RunDirectory, access: places.Access) -> None:
+def _wait_again(run: RunDirectory, access: locations.Access) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     if not any(isinstance(e.body, Pending) and e.body.attempt == attempt for e in events):
@@ -57,7 +59,7 @@ def _wait_again(run: RunDirectory, access: places.Access) -> None:
         _publish(run, "reconciler", access)
 
 
-def _end(run: RunDirectory, status: EngineStatus, access: places.Access) -> None:
+def _end(run: RunDirectory, status: EngineStatus, access: locations.Access) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     outcome = conclude(run, status)
@@ -66,12 +68,12 @@ def _end(run: RunDirectory, status: EngineStatus, access: places.Access) -> None
         _publish(run, "end", access)
 
 
-def _publish(run: RunDirectory, writer: str, access: places.Access) -> None:
+def _publish(run: RunDirectory, writer: str, access: locations.Access) -> None:
     """Also at the run's place; out of reach, it stays recorded here, and one run holds up no other."""
     try:
-        places.publish(run, writer, access=access)
+        locations.publish(run, writer, access=access)
     except TrainshedError as error:
-        _log.warning("run %s: what was concluded was not brought to its place: %s", run.id, error)
+        _log.warning("run %s: its state was not uploaded to its location: %s", run.id, error)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import IO, Any
 from trainshed.errors import NotFoundError, RefusedError, TrainshedError, UsageError
 from trainshed.files import write_atomic
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.places import FILE, RunPlace
+from trainshed.runs.locations import FILE, RunLocation
 from trainshed.runs.summary import EngineStatus
 from trainshed.version import VERSION
 
@@ -54,7 +54,7 @@ class RemoteSite:
 
 
 def check_login(login: str) -> str:
-    """The login, if it is one: ssh would take a word that begins with `-` for an option of its own."""
+    """The login, if it is one: ssh would take an argument that begins with `-` for its own option."""
     if not _LOGIN.match(login):
         raise ValueError(f"invalid login: {login!r}, write user@host[:port]")
     return login
@@ -66,24 +66,24 @@ class SiteError(TrainshedError):
     code = "site"
 
 
-def pull(run: RunDirectory, place: RunPlace) -> EngineStatus:
+def pull(run: RunDirectory, location: RunLocation) -> EngineStatus:
     """Fetch what has been written at the site since the last time; the status is the site's."""
     pulled = _pulled(run)
     known = {name: [(run.path / name).stat().st_size, *seen] for name, seen in pulled.items()}
     answer, data = call(
-        RemoteSite.from_json(place.site), {"action": "pull", "run": place.path, "known": known}
+        RemoteSite.from_json(location.site), {"action": "pull", "run": location.path, "known": known}
     )
     view = memoryview(data)
     for name, offset, length, stamp, inode in answer["files"]:
         target = run.path / name
         if not target.resolve().is_relative_to(run.path.resolve()) or target.name in (FILE, _PULLED):
             raise SiteError(
-                f"{place.site['login']} sent a file outside the run: {name!r}", "do not trust this host"
+                f"{location.site['login']} sent a file outside the run: {name!r}", "do not trust this host"
             )
         piece, view = view[:length], view[length:]
         if target == run.path / _END and not offset:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(target, bytes(piece))  # readers find it whole or not at all
+            write_atomic(target, bytes(piece))  # readers see all of it or nothing
             pulled[name] = [stamp, inode]
             continue
         if offset and (not target.exists() or target.stat().st_size < offset):
@@ -99,18 +99,18 @@ def pull(run: RunDirectory, place: RunPlace) -> EngineStatus:
         run.write(_PULLED, json.dumps(pulled))
     if answer["left"] or not answer["alive"]:
         # What ends the run is recorded at the site, and comes with the last files.
-        return EngineStatus(alive=True, waiting="what it has written is still being fetched")
+        return EngineStatus(alive=True, waiting="its files are still being fetched")
     return EngineStatus(alive=True, waiting=answer["waiting"], problem=answer["problem"])
 
 
-def stop(place: RunPlace, reason: str) -> None:
-    call(RemoteSite.from_json(place.site), {"action": "stop", "run": place.path, "reason": reason})
+def stop(location: RunLocation, reason: str) -> None:
+    call(RemoteSite.from_json(location.site), {"action": "stop", "run": location.path, "reason": reason})
 
 
-def forget(place: RunPlace) -> None:
+def forget(location: RunLocation) -> None:
     """Remove the run at the site as well, with what was uploaded for it."""
-    request = {"action": "forget", "run": place.path, "upload": place.upload}
-    call(RemoteSite.from_json(place.site), request)
+    request = {"action": "forget", "run": location.path, "upload": location.upload}
+    call(RemoteSite.from_json(location.site), request)
 
 
 def call(

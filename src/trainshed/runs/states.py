@@ -24,7 +24,7 @@ class RunState(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """What a command that waited for the run returns when no rank said better."""
+        """What a command that waited for the run returns when no rank gave an exit code."""
         return _EXIT[self]
 
     @property

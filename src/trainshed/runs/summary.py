@@ -1,6 +1,6 @@
 """The state of a run, computed from its events and the signs of life of its processes.
 
-Nothing here writes. What the events alone cannot tell (a run whose processes
+Nothing here writes. What the events alone cannot show (a run whose processes
 are gone, a run on another machine) is concluded by the reconciler, which
 records it; until then the last state seen is given, with the doubt as its reason.
 """
@@ -36,11 +36,11 @@ class EngineStatus:
     """What an engine knows of a run now."""
 
     alive: bool = True
-    """Whether the run may still end by itself: processes live, or it waits for nodes."""
+    """Whether the run may still end on its own: processes live, or it waits for nodes."""
     waiting: str = ""
-    """Why it waits for nodes, in plain words, with an estimate where there is one."""
+    """Why it waits for nodes, with an estimate where there is one."""
     problem: str = ""
-    """Why the engine cannot tell: out of reach is not the same as gone."""
+    """Why the engine does not know: unreachable is not the same as gone."""
     failure: Failure | None = None
     """Of a run that is not alive: what ended it, if the engine knows better than its record."""
     requeued: bool = False
@@ -49,7 +49,7 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What can be said of a run now."""
+    """What is known of a run now."""
 
     id: str
     state: RunState
@@ -140,7 +140,7 @@ def summaries(runs: Runs) -> list[Summary]:
 
 
 def unreadable(run: RunDirectory, error: Exception) -> Summary:
-    """What can be said of a run whose record cannot be read."""
+    """What is known of a run whose record cannot be read."""
     reason = error.message if isinstance(error, TrainshedError) else str(error)
     return Summary(run.id, RunState.UNREADABLE, submitted=run.path.stat().st_mtime, reason=reason)
 

@@ -93,7 +93,7 @@ def job_of(script: Path) -> dict[str, Any]:
 
 
 def _imports_of(file: Path) -> set[str]:
-    """None for a file that is no Python of today: its own interpreter will say what it thinks of it."""
+    """None for a file that today's Python cannot parse: its own interpreter will report why."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""JobSpec: what a person asked for. Every door to Trainshed makes one, and nothing else.
+"""JobSpec: what a person requested. Every entry point of Trainshed makes one, and nothing else.
 
 It holds no decision about machines: which node runs what is the plan's work.
 """
@@ -68,7 +68,7 @@ class Channel(Model):
 
 
 class SecretRef(Model):
-    """Where a secret's value is to be found when the job starts; never the value itself."""
+    """Where a secret's value is found when the job starts; never the value itself."""
 
     env: str | None = None
     file: str | None = None
@@ -128,7 +128,7 @@ class JobSpec(Model):
 
     @property
     def inputs_in_code(self) -> tuple[str, ...]:
-        """Inputs that lie below a local code folder, relative to it: they need not be copied twice."""
+        """Inputs that are below a local code folder, relative to it: they need not be copied twice."""
         if not self.code or "://" in self.code:
             return ()
         below = f"{self.code.rstrip('/')}/"
@@ -151,7 +151,7 @@ class JobSpec(Model):
         if not isinstance(value, (list, tuple)) or any(
             isinstance(v, (dict, list)) or v is None for v in value
         ):
-            raise ValueError("write a list of words, such as [train, 10]")
+            raise ValueError("write a list of arguments, such as [train, 10]")
         return tuple(_env_text(v) for v in value)
 
     @field_validator("env", mode="before")
@@ -187,10 +187,10 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 def check_variables(values: Mapping[str, Any]) -> None:
-    """ValueError for what is no variable's name, and for a secret where values are recorded."""
+    """ValueError for an invalid variable name, and for a secret where values are recorded."""
     for name, content in values.items():
         if not _VARIABLE.match(name):
-            raise ValueError(f"{name!r} is no variable name: use letters, digits and _")
+            raise ValueError(f"{name!r} is not a variable name: use letters, digits and _")
         if isinstance(content, str) and (_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(content)):
             # Only the name is repeated: the value may be a secret.
             raise ValueError(
@@ -201,7 +201,7 @@ def check_variables(values: Mapping[str, Any]) -> None:
 def _member(axis: Any, value: str) -> str:
     names = members(axis)
     if value not in names:
-        raise ValueError(f"no {axis} of that name; there are {', '.join(names)}")
+        raise ValueError(f"no such {axis}; choose one of {', '.join(names)}")
     return value
 
 

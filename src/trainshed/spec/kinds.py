@@ -1,4 +1,4 @@
-"""The closed word lists of a job. Imported on nodes too, so this imports nothing heavy."""
+"""The enumerations of a job. Imported on nodes too, so this imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -139,11 +139,11 @@ def _local(text: str, base: Path) -> str:
     try:
         return str((base / Path(text).expanduser()).resolve())
     except (RuntimeError, ValueError) as error:
-        raise UsageError(f"invalid path: {text!r}: {error}", "write the whole path") from error
+        raise UsageError(f"invalid path: {text!r}: {error}", "write the full path") from error
 
 
 def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
-    """What only the file system can tell: code that is not there, an entry outside it, lost inputs."""
+    """What only the file system can show: missing code, an entry outside it, missing inputs."""
     mistakes = []
     code, folder = raw.get("code"), None
     if isinstance(code, str) and "://" not in code.removeprefix("file://"):
@@ -162,14 +162,14 @@ def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
         if not isinstance(name, str):
             continue
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            mistakes.append(Mistake(field, repr(name), "lies outside the code folder; name a file inside it"))
+            mistakes.append(Mistake(field, repr(name), "is outside the code folder; name a file inside it"))
         elif code is None:
             mistakes.append(Mistake("code", "", f"is missing: {field} {name!r} is looked for in it"))
         elif folder is not None:
             target = (folder / name).resolve()
             if not target.is_relative_to(folder.resolve()):
                 mistakes.append(
-                    Mistake(field, repr(name), "leads outside the code folder; name a file inside it")
+                    Mistake(field, repr(name), "points outside the code folder; name a file inside it")
                 )
             elif not target.is_file():
                 mistakes.append(

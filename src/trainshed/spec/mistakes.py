@@ -1,4 +1,4 @@
-"""Mistakes in files that users write, in words of the file: the one formatter of validation errors.
+"""Mistakes in files that users write, with the file's field names: the one formatter of validation errors.
 
 Each names the field, the value found and what to write instead. The user's own
 names stay as they are, and what may be a secret is not shown.
@@ -63,12 +63,12 @@ def _mistake(item: Any, root: type[BaseModel], above: str, noun: str) -> Mistake
 
 
 def _is_hidden(field: str, where: Sequence[Any]) -> bool:
-    words = ("secret", "password", "token", "key")
-    return "env" in where or not where or any(word in field.lower() for word in words)
+    sensitive = ("secret", "password", "token", "key")
+    return "env" in where or not where or any(part in field.lower() for part in sensitive)
 
 
 def _model_at(root: type[BaseModel], parts: Sequence[Any]) -> type[BaseModel] | None:
-    """The model that describes what lies at a place of the file."""
+    """The model that describes what is at a place of the file."""
     kind: Any = root
     for part in parts:
         model = _plain(kind)
@@ -117,7 +117,7 @@ _BOUNDS = {
 
 
 def _remedy(item: Any) -> str:
-    """What to write, in words of the file."""
+    """What to write instead."""
     kind, context = item["type"], item.get("ctx", {})
     if kind == "value_error":
         return str(item["msg"]).removeprefix("Value error, ")
@@ -134,8 +134,8 @@ def _remedy(item: Any) -> str:
     if kind == "json_invalid":
         return f"is not JSON: {context['error']}"
     if kind in _BOUNDS:
-        words, key = _BOUNDS[kind]
-        return f"{words} {context[key]}"
+        bound, key = _BOUNDS[kind]
+        return f"{bound} {context[key]}"
     text = str(item["msg"])
     return text[:1].lower() + text[1:]
 

@@ -1,4 +1,4 @@
-"""What a mistyped name may have meant."""
+"""Suggestions for a mistyped name."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def parse_shape(text: str) -> dict[str, object]:
     """`2x8`, `2*8` or `2x8:ascend` as the fields of Resources."""
     match = _SHAPE.match(text.strip())
     if not match:
-        raise ValueError("write nodes x devices a node, such as 2x8 or 2x8:ascend")
+        raise ValueError("write nodes x devices per node, such as 2x8 or 2x8:ascend")
     fields: dict[str, object] = {"nodes": int(match[1]), "devices": int(match[2])}
     if match[3]:
         fields["kind"] = match[3]

@@ -18,8 +18,8 @@ from trainshed.store.credentials import resolve
 
 
 @contextmanager
-def connected(place: Location, credentials: Credentials | None = None) -> Iterator[S3Client]:
-    client = S3Client(credentials or resolve(place.scheme))
+def connected(location: Location, credentials: Credentials | None = None) -> Iterator[S3Client]:
+    client = S3Client(credentials or resolve(location.scheme))
     try:
         yield client
     finally:
@@ -28,17 +28,17 @@ def connected(place: Location, credentials: Credentials | None = None) -> Iterat
 
 def exists(url: str, *, credentials: Credentials | None = None) -> bool:
     """Whether a file, directory, object, marker or non-empty prefix is there."""
-    place = parse_url(url)
-    if not place.is_remote:
-        return os.path.lexists(place.path)
-    with connected(place, credentials) as client:
+    location = parse_url(url)
+    if not location.is_remote:
+        return os.path.lexists(location.path)
+    with connected(location, credentials) as client:
         try:
-            if not place.key:
-                client.request("HEAD", place.bucket, "")
+            if not location.key:
+                client.request("HEAD", location.bucket, "")
                 return True
-            if not place.key.endswith("/") and client.head(place.bucket, place.key) is not None:
+            if not location.key.endswith("/") and client.head(location.bucket, location.key) is not None:
                 return True
-            return any(True for _ in client.listing(place.bucket, place.prefix, limit=1))
+            return any(True for _ in client.listing(location.bucket, location.prefix, limit=1))
         except ObjectNotFoundError:
             return False
 
@@ -48,25 +48,25 @@ def list_tree(url: str, *, credentials: Credentials | None = None) -> list[Entry
 
     A single file or object is listed as itself. Raises `ObjectNotFoundError` if there is nothing.
     """
-    place = parse_url(url)
-    if not place.is_remote:
-        path = Path(place.path)
+    location = parse_url(url)
+    if not location.is_remote:
+        path = Path(location.path)
         if path.is_dir():
-            return [item for item in scan_local(place.path) if isinstance(item, Entry)]
+            return [item for item in scan_local(location.path) if isinstance(item, Entry)]
         if not path.exists():
-            raise ObjectNotFoundError(f"no such file or directory: {place.path}")
+            raise ObjectNotFoundError(f"no such file or directory: {location.path}")
         info = path.stat()
-        return [Entry(place.name, info.st_size, info.st_mtime)]
-    with connected(place, credentials) as client:
-        found = list(scan_remote(client, place.bucket, place.prefix))
+        return [Entry(location.name, info.st_size, info.st_mtime)]
+    with connected(location, credentials) as client:
+        found = list(scan_remote(client, location.bucket, location.prefix))
         if found:
             return found
-        if place.key and not place.key.endswith("/"):
-            head = client.head(place.bucket, place.key)
+        if location.key and not location.key.endswith("/"):
+            head = client.head(location.bucket, location.key)
             if head is not None:
-                return [Entry(place.name, int(head.headers.get("content-length") or 0))]
-        if place.key and not any(True for _ in client.listing(place.bucket, place.prefix, limit=1)):
-            raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
+                return [Entry(location.name, int(head.headers.get("content-length") or 0))]
+        if location.key and not any(True for _ in client.listing(location.bucket, location.prefix, limit=1)):
+            raise ObjectNotFoundError(f"nothing at {location}", "check bucket and prefix")
         return []
 
 
@@ -75,25 +75,25 @@ def list_level(url: str, *, credentials: Credentials | None = None) -> Iterator[
 
     Directories have neither size nor time: asking for them would mean to list all that is in them.
     """
-    place = parse_url(url)
-    if not place.is_remote:
-        yield from _local_level(place)
+    location = parse_url(url)
+    if not location.is_remote:
+        yield from _local_level(location)
         return
-    with connected(place, credentials) as client:
+    with connected(location, credentials) as client:
         found = False
-        for item in client.listing(place.bucket, place.prefix, delimiter="/"):
+        for item in client.listing(location.bucket, location.prefix, delimiter="/"):
             found = True
-            name = item.key[len(place.prefix) :]
+            name = item.key[len(location.prefix) :]
             if name.rstrip("/"):
                 is_directory = item.is_prefix or name.endswith("/")
                 yield Entry(name.rstrip("/"), item.size, item.modified, is_directory=is_directory)
-        if not found and place.key:
+        if not found and location.key:
             yield from list_tree(url, credentials=credentials)
 
 
-def _local_level(place: Location) -> Iterator[Entry]:
-    path = Path(place.path)
-    with explained(place.path):
+def _local_level(location: Location) -> Iterator[Entry]:
+    path = Path(location.path)
+    with explained(location.path):
         for item in sorted(path.iterdir()) if path.is_dir() else [path]:
             info = item.lstat()
             if item.is_dir():
@@ -103,18 +103,18 @@ def _local_level(place: Location) -> Iterator[Entry]:
 
 
 def read_bytes(url: str, *, credentials: Credentials | None = None) -> bytes:
-    place = parse_url(url)
-    if not place.is_remote:
+    location = parse_url(url)
+    if not location.is_remote:
         try:
-            return Path(place.path).read_bytes()
+            return Path(location.path).read_bytes()
         except FileNotFoundError as error:
-            raise ObjectNotFoundError(f"no such file: {place.path}") from error
+            raise ObjectNotFoundError(f"no such file: {location.path}") from error
         except OSError as error:
             raise StoreError(
-                f"cannot read {place.path}: {error.strerror}", "check the path and its rights"
+                f"cannot read {location.path}: {error.strerror}", "check the path and its permissions"
             ) from error
-    with connected(place, credentials) as client:
-        return client.get(place.bucket, place.key).body
+    with connected(location, credentials) as client:
+        return client.get(location.bucket, location.key).body
 
 
 def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
@@ -123,7 +123,7 @@ def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
     from trainshed.payload.modelarts.trainshed_store.parts import PART, ChangedError
     from trainshed.payload.modelarts.trainshed_store.remote_side import RemoteReader, RemoteReading
 
-    place = parse_url(url)
+    location = parse_url(url)
 
     def pieces(reading: LocalReading | RemoteReading) -> Iterator[bytes]:
         buffer = memoryview(bytearray(PART))
@@ -131,76 +131,82 @@ def cat(url: str, *, credentials: Credentials | None = None) -> Iterator[bytes]:
             for start in range(0, reading.size, PART):
                 yield bytes(reading.read(start, buffer[: min(PART, reading.size - start)]))
         except ChangedError as error:
-            raise StoreError(f"{place} {error}", "read it again") from error
+            raise StoreError(f"{location} {error}", "read it again") from error
 
     try:
-        if not place.is_remote:
-            yield from pieces(LocalReading(place.path))
+        if not location.is_remote:
+            yield from pieces(LocalReading(location.path))
             return
-        with connected(place, credentials) as client:
-            head = client.head(place.bucket, place.key)
+        with connected(location, credentials) as client:
+            head = client.head(location.bucket, location.key)
             if head is None:
-                raise ObjectNotFoundError(f"no object at {place}")
+                raise ObjectNotFoundError(f"no object at {location}")
             if int(head.headers.get("content-length") or 0) <= PART:
-                yield client.get(place.bucket, place.key).body
+                yield client.get(location.bucket, location.key).body
                 return
-            yield from pieces(RemoteReader(client, place.bucket, "").open(Entry(place.key)))
+            yield from pieces(RemoteReader(client, location.bucket, "").open(Entry(location.key)))
     except ChangedError as error:
-        raise ObjectNotFoundError(f"no such file: {place}") from error
+        raise ObjectNotFoundError(f"no such file: {location}") from error
 
 
 def write_bytes(url: str, data: bytes, *, credentials: Credentials | None = None) -> None:
-    """Put bytes in place whole or not at all; parent directories are made."""
-    place = parse_url(url)
-    if place.looks_like_directory:
-        raise UsageError(f"{place} names a directory", "name a file")
-    if not place.is_remote:
-        root = Root(os.path.dirname(place.path) or ".")  # noqa: PTH120
+    """Atomic write; parent directories are created."""
+    location = parse_url(url)
+    if location.looks_like_directory:
+        raise UsageError(f"{location} names a directory", "name a file")
+    if not location.is_remote:
+        root = Root(os.path.dirname(location.path) or ".")  # noqa: PTH120
         try:
-            root.write(place.name, data, 0, None)
+            root.write(location.name, data, 0, None)
         finally:
             root.close()
         return
-    with connected(place, credentials) as client:
-        client.put(place.bucket, place.key, data)
+    with connected(location, credentials) as client:
+        client.put(location.bucket, location.key, data)
 
 
 def remove(url: str, *, recursive: bool = False, credentials: Credentials | None = None) -> int:
     """Delete a file or object, or with `recursive` a tree. Returns how many; raises if there was none."""
-    place = parse_url(url)
-    if not place.is_remote:
-        return _remove_local(place, recursive)
-    with connected(place, credentials) as client:
-        if place.key and not place.key.endswith("/") and client.head(place.bucket, place.key) is not None:
-            client.delete(place.bucket, place.key)
+    location = parse_url(url)
+    if not location.is_remote:
+        return _remove_local(location, recursive)
+    with connected(location, credentials) as client:
+        if (
+            location.key
+            and not location.key.endswith("/")
+            and client.head(location.bucket, location.key) is not None
+        ):
+            client.delete(location.bucket, location.key)
             if not recursive:
                 return 1
             gone = 1
         else:
             gone = 0
-        keys = [item.key for item in client.listing(place.bucket, place.prefix, limit=0 if recursive else 2)]
+        keys = [
+            item.key for item in client.listing(location.bucket, location.prefix, limit=0 if recursive else 2)
+        ]
         if not keys and not gone:
-            raise ObjectNotFoundError(f"nothing at {place}", "check bucket and key")
-        if not recursive and keys != [place.key]:
-            raise UsageError(f"{place} is a directory", "add --recursive to delete all of it")
-        client.delete_many(place.bucket, keys)
+            raise ObjectNotFoundError(f"nothing at {location}", "check bucket and key")
+        if not recursive and keys != [location.key]:
+            raise UsageError(f"{location} is a directory", "add --recursive to delete all of it")
+        client.delete_many(location.bucket, keys)
         return gone + len(keys)
 
 
-def _remove_local(place: Location, recursive: bool) -> int:
-    path = Path(place.path)
-    if not os.path.lexists(place.path):
-        raise ObjectNotFoundError(f"no such file or directory: {place.path}")
-    with explained(place.path):
+def _remove_local(location: Location, recursive: bool) -> int:
+    path = Path(location.path)
+    if not os.path.lexists(location.path):
+        raise ObjectNotFoundError(f"no such file or directory: {location.path}")
+    with explained(location.path):
         if path.is_symlink() or not path.is_dir():
             path.unlink()
             return 1
         if not recursive:
-            raise UsageError(f"{place.path} is a directory", "add --recursive to delete all of it")
-        count = sum(1 for _ in scan_local(place.path))
+            raise UsageError(f"{location.path} is a directory", "add --recursive to delete all of it")
+        count = sum(1 for _ in scan_local(location.path))
         from shutil import rmtree
 
-        rmtree(place.path)
+        rmtree(location.path)
         return count
 
 

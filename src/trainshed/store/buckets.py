@@ -19,10 +19,10 @@ PROBE = ".trainshed-probe"
 
 def parse_bucket(text: str) -> Location:
     """A bucket by its name or URL."""
-    place = parse_url(text if "://" in text else f"s3://{text}")
-    if not place.is_remote or place.key:
+    location = parse_url(text if "://" in text else f"s3://{text}")
+    if not location.is_remote or location.key:
         raise UsageError(f"{text!r} is not a bucket", "write its name, s3://NAME or obs://NAME")
-    return place
+    return location
 
 
 def is_store(url: str) -> bool:
@@ -38,23 +38,25 @@ def list_buckets(scheme: str = "s3", *, credentials: Credentials | None = None) 
 
 def add_bucket(text: str, *, credentials: Credentials | None = None) -> bool:
     """Make a bucket; says whether it is new."""
-    place = parse_bucket(text)
-    with connected(place, credentials) as client:
-        if client.has_bucket(place.bucket):
+    location = parse_bucket(text)
+    with connected(location, credentials) as client:
+        if client.has_bucket(location.bucket):
             return False
-        client.create_bucket(place.bucket)
+        client.create_bucket(location.bucket)
         return True
 
 
 def remove_bucket(text: str, *, recursive: bool = False, credentials: Credentials | None = None) -> int:
     """Delete a bucket, with `recursive` also what is in it. Returns how many objects went with it."""
-    place = parse_bucket(text)
-    with connected(place, credentials) as client:
-        keys = [item.key for item in client.listing(place.bucket, "", limit=0 if recursive else 1)]
+    location = parse_bucket(text)
+    with connected(location, credentials) as client:
+        keys = [item.key for item in client.listing(location.bucket, "", limit=0 if recursive else 1)]
         if keys and not recursive:
-            raise UsageError(f"bucket {place.bucket!r} is not empty", "add --recursive to delete all of it")
-        client.delete_many(place.bucket, keys)
-        client.request("DELETE", place.bucket, "")
+            raise UsageError(
+                f"bucket {location.bucket!r} is not empty", "add --recursive to delete all of it"
+            )
+        client.delete_many(location.bucket, keys)
+        client.request("DELETE", location.bucket, "")
         return len(keys)
 
 
@@ -63,13 +65,13 @@ def check_target(url: str, *, credentials: Credentials | None = None) -> None:
 
     In a store an upload is begun and given up, which asks for every right that a write needs and leaves nothing.
     """
-    place = parse_url(url)
-    if not place.is_remote:
-        _check_folder(Path(place.path))
+    location = parse_url(url)
+    if not location.is_remote:
+        _check_folder(Path(location.path))
         return
-    with connected(place, credentials) as client:
-        key = place.prefix + PROBE
-        client.abort_multipart(place.bucket, key, client.start_multipart(place.bucket, key))
+    with connected(location, credentials) as client:
+        key = location.prefix + PROBE
+        client.abort_multipart(location.bucket, key, client.start_multipart(location.bucket, key))
 
 
 def _check_folder(path: Path) -> None:
@@ -78,5 +80,5 @@ def _check_folder(path: Path) -> None:
         raise StoreError(f"cannot write below {path}: {folder} is not a directory", "choose another target")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(
-            f"cannot write below {path}: no right to write in {folder}", "check its owner and mode"
+            f"cannot write below {path}: no permission to write in {folder}", "check its owner and mode"
         )

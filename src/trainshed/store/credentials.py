@@ -46,7 +46,7 @@ def _from_profile(home: Path, wanted: str, scheme: str) -> Credentials | None:
     except FileNotFoundError as error:
         if wanted:
             raise UsageError(
-                f"store profile {wanted!r} asked for, but {path} does not exist", "create it"
+                f"store profile {wanted!r} selected, but {path} does not exist", "create it"
             ) from error
         return None
     if stat.S_IMODE(mode) & 0o077:

@@ -1,6 +1,6 @@
-"""Rules of a Tester about chains: the heads that came during a run against the chain that was handed in.
+"""Rules of a Tester about chains: the heads that came during a run compared with the submitted chain.
 
-Pure: what came is in `Witnessed`, what was handed in is in `HandedIn`. Whether
+Pure: what came is in `Witnessed`, what was submitted is in `SubmittedRun`. Whether
 the chain fits the files beside it is found by `bench.judge.cross.chain`.
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 from trainshed.tester.headbook import Witnessed
 
 GAP, GAP_SHARE = 120.0, 0.1
-"""A network that was away for so many seconds, or for this part of the run, is no reproach."""
+"""A network that was away for so many seconds, or for this part of the run, is not held against the run."""
 LATE, LATE_SHARE = 60.0, 0.01
 """How much later one head may arrive than another, and how far clocks may drift apart, as a part of the run."""
 
 
 @dataclass(frozen=True)
-class HandedIn:
+class SubmittedRun:
     """The chain of one run of a result."""
 
     run: int
@@ -32,7 +32,7 @@ class HandedIn:
     finished: float | None = None
 
     @classmethod
-    def of(cls, answer: dict[str, Any]) -> HandedIn:
+    def of(cls, answer: dict[str, Any]) -> SubmittedRun:
         records = tuple((str(digest), float(at)) for digest, at in answer["records"])
         return cls(answer["run"], answer["nonce"], records, answer["submitted"], answer["finished"])
 
@@ -43,9 +43,9 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """One run before the rules: what was handed in, and what came during it."""
+    """One run: what was submitted, and what came during it."""
 
-    chain: HandedIn
+    chain: SubmittedRun
     seen: Witnessed
     upload: str
 
@@ -60,7 +60,7 @@ Found = tuple[str, str]
 
 
 def attest(
-    chains: Sequence[HandedIn], find: Callable[[str], Witnessed | None], upload: str, is_required: bool
+    chains: Sequence[SubmittedRun], find: Callable[[str], Witnessed | None], upload: str, is_required: bool
 ) -> Iterator[Found]:
     """(code, sentence) of what does not hold."""
     twice = {nonce for nonce, count in Counter(c.nonce for c in chains if c.nonce).items() if count > 1}
@@ -70,7 +70,7 @@ def attest(
         name = f"run {chain.run}"
         if not chain.nonce:
             if is_required:
-                yield "not-attested", f"{name} was not made under the eyes of this Tester: it has no nonce"
+                yield "not-attested", f"{name} was not witnessed by this Tester: it has no nonce"
             continue
         seen = find(chain.nonce)
         if seen is None:
@@ -86,7 +86,7 @@ def _reused(case: WatchedRun) -> Iterator[str]:
     """A nonce is of one run: no other result of the test has another run with it."""
     last = case.chain.records[-1][0] if case.chain.records else ""
     if any(upload != case.upload and digest != last for upload, digest in case.seen.uses):
-        yield f"nonce {case.chain.nonce} was used by another run that was handed in before"
+        yield f"nonce {case.chain.nonce} was used by another run submitted before"
 
 
 def _missing(case: WatchedRun) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _missing(case: WatchedRun) -> Iterator[str]:
         yield "no head of its chain came while it was made"
 
 
-def is_as_seen(chain: HandedIn, seen: Witnessed) -> bool:
+def is_as_seen(chain: SubmittedRun, seen: Witnessed) -> bool:
     """Whether this is the chain whose heads came."""
     return not list(_differs(WatchedRun(chain, seen, "")))
 
@@ -131,7 +131,7 @@ def _time(case: WatchedRun) -> Iterator[str]:
         return
     allowed = LATE + LATE_SHARE * chain.span
     if max(delays) - min(delays) > allowed:
-        yield f"its clock and the Tester's went apart by {max(delays) - min(delays):.0f} s during the run"
+        yield f"its clock and the Tester's drifted apart by {max(delays) - min(delays):.0f} s during the run"
     # The least delay is the difference of both clocks, and what a message takes.
     if chain.submitted is not None and chain.submitted + min(delays) < seen.issued - allowed:
         yield f"it was submitted {seen.issued - chain.submitted - min(delays):.0f} s before its nonce was given out"

@@ -32,7 +32,7 @@ class UnreachableError(TrainshedError):
 
 
 class RefusedByTester(TrainshedError):
-    """The Tester understood and said no: trying again changes nothing."""
+    """The Tester refused it: trying again changes nothing."""
 
     code = "tester-refused"
 
@@ -57,20 +57,18 @@ class TesterClient:
         return self._ask("GET", "")
 
     def send(self, folder: Path) -> dict[str, Any]:
-        """Bring a result folder to the Tester; gives its receipt. It may be sent again at any time."""
+        """Send a result folder to the Tester; returns its receipt. It may be sent again at any time."""
         manifest = (folder / "manifest.json").read_bytes()
         for _ in range(_ROUNDS):
             try:
                 answer = self._offer(folder, manifest)
             except RefusedByTester as error:
-                if error.code != "tester-no-such-upload":  # dropped while nobody went on with it
+                if error.code != "tester-no-such-upload":  # dropped while it was idle
                     raise
                 continue
             if "receipt" in answer:
                 return dict(answer["receipt"])
-        raise UnreachableError(
-            f"{self._url}: the result arrives damaged again and again", "check the network"
-        )
+        raise UnreachableError(f"{self._url}: the result keeps arriving damaged", "check the network")
 
     def state(self, upload: str) -> dict[str, Any]:
         return self._ask("GET", f"/uploads/{upload}")
@@ -87,7 +85,7 @@ class TesterClient:
             raise RefusedByTester(text, hint, code="tester-other-release")
         nonce = str(self._ask("POST", "/nonces", _json({"chain": CHAIN_VERSION})).get("nonce"))
         if not is_nonce(nonce):
-            raise RefusedByTester(f"{self._url} gave out a nonce that is none", "ask the organiser")
+            raise RefusedByTester(f"{self._url} gave out an invalid nonce", "ask the organiser")
         return nonce
 
     def head(self, nonce: str, seq: int, digest: str, closed: bool) -> float:
@@ -97,16 +95,16 @@ class TesterClient:
 
     def _offer(self, folder: Path, manifest: bytes) -> dict[str, Any]:
         """Begin, send what is not there, commit; the answer has a receipt, or what is still missing."""
-        place = f"/uploads/{upload_of(manifest)}"
-        state = self._ask("PUT", place, manifest, {"X-Trainshed-Signature": sign(self._token, manifest)})
+        resource = f"/uploads/{upload_of(manifest)}"
+        state = self._ask("PUT", resource, manifest, {"X-Trainshed-Signature": sign(self._token, manifest)})
         if "receipt" in state:
             return state
         for item in read_manifest(manifest, 1 << 62):
-            self._file(folder / item.name, f"{place}/files/{quote(item.name)}", state["files"][item.name],
+            self._file(folder / item.name, f"{resource}/files/{quote(item.name)}", state["files"][item.name],
                        item.bytes, int(state.get("part_bytes", PART_BYTES)))  # fmt: skip
-        return self._ask("POST", f"{place}/commit", b"{}", {}, again=("incomplete",))
+        return self._ask("POST", f"{resource}/commit", b"{}", {}, again=("incomplete",))
 
-    def _file(self, path: Path, place: str, start: int, total: int, most: int) -> None:
+    def _file(self, path: Path, resource: str, start: int, total: int, most: int) -> None:
         best, stuck = start, 0
         with path.open("rb") as stream:
             while start < total:
@@ -118,22 +116,22 @@ class TesterClient:
                     "Content-Range": f"bytes {start}-{start + len(part) - 1}/{total}",
                     "X-Trainshed-SHA256": part_digest(part),
                 }
-                answer = self._ask("PATCH", place, part, headers, again=("offset", "part-damaged"))
+                answer = self._ask("PATCH", resource, part, headers, again=("offset", "part-damaged"))
                 start = int(answer.get("offset", start))
                 best, stuck = max(best, start), 0 if start > best else stuck + 1
                 if stuck > _ROUNDS:
-                    raise UnreachableError(f"{self._url}: {path.name} does not get through", "it is kept")
+                    raise UnreachableError(f"{self._url}: {path.name} cannot be uploaded", "it is kept")
 
     def _ask(
         self,
         method: str,
-        place: str,
+        resource: str,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         again: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """The Tester's answer about the test; refusals named in `again` are answers too."""
-        path = f"/api/v1/tests/{quote(self._test, safe='')}{place}"
+        path = f"/api/v1/tests/{quote(self._test, safe='')}{resource}"
         return self._request(method, path, body, headers, again)
 
     def _request(
@@ -156,8 +154,8 @@ class TesterClient:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            words = str(error) or type(error).__name__
-            raise UnreachableError(f"{self._url} does not answer: {words}", "the result is kept") from error
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(f"{self._url} does not answer: {reason}", "the result is kept") from error
         except ValueError as error:
             # Its text may hold the token.
             self._connection.close()
@@ -165,14 +163,14 @@ class TesterClient:
         answer = self._object(text)
         if response.status == 200 or answer.get("error") in again:
             return answer
-        words = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
+        reason = f"{self._url}: {answer.get('message', response.reason)} (HTTP {response.status})"
         if (
             response.status >= 500
             or response.status in (408, 429)
             or answer.get("error") in ("cut-short", "offset")
         ):
-            raise UnreachableError(words, "the result is kept")
-        raise RefusedByTester(words, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+            raise UnreachableError(reason, "the result is kept")
+        raise RefusedByTester(reason, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
 
     def _object(self, text: bytes) -> dict[str, Any]:
         try:

@@ -32,7 +32,7 @@ _SYSTEM_TEXT = 2000
 _TURNS = 4096
 """Of the lowest rank of each run: enough to know it again."""
 _RECORDS = 100_000
-"""Of all chains of a result: what is beyond counts as not handed in."""
+"""Of all chains of a result: what is beyond counts as not submitted."""
 
 
 def examine(folder: Path, rules: str, workload: str = "") -> dict[str, Any]:
@@ -47,7 +47,7 @@ def examine(folder: Path, rules: str, workload: str = "") -> dict[str, Any]:
         found = [(r.code, r.message) for r in checked.findings[:_FINDINGS]]
         found += _system(folder)
         summary = _summary(folder, checked) if checked.result else {}
-        evidence = [mark for run in checked.facts for mark in run.identities]
+        evidence = [identity for run in checked.facts for identity in run.identities]
         turns = [_turns(run.turns) for run in checked.facts]
         chains = list(_chains(checked.facts))
     except Exception as error:  # the input is hostile: whatever it provokes is a finding, not a crash
@@ -62,7 +62,7 @@ def examine(folder: Path, rules: str, workload: str = "") -> dict[str, Any]:
 
 
 def _report(folder: Path) -> str:
-    """The report, made anew from the evidence; empty where that fails, as a verdict does not hang on it."""
+    """The report, made again from the evidence; empty where that fails, as a verdict does not hang on it."""
     from trainshed.bench.folder import load_result, load_rules
     from trainshed.bench.report.page import html
 
@@ -97,14 +97,14 @@ def _expected(rules: str, workload: str) -> Expected:
     from trainshed.bench.judge.rules import Rules
     from trainshed.bench.run.workload import Workload, organiser_rules
 
-    def asked(brought: Rules) -> Rules:
+    def required(brought: Rules) -> Rules:
         if rules:
             return Rules.model_validate_json(rules)
         if workload:
             return organiser_rules(Workload.model_validate_json(workload), brought)
         raise UsageError("the test names neither rules nor a workload", "register it again with one of them")
 
-    return asked
+    return required
 
 
 def _chains(facts: Sequence[RunFacts]) -> Iterator[dict[str, Any]]:
@@ -170,10 +170,10 @@ def _summary(folder: Path, checked: Checked) -> dict[str, Any]:
 
 
 def _system(folder: Path) -> Iterator[tuple[str, str]]:
-    """Words of system.json that cannot be written down or have no end."""
+    """Texts of system.json that are not valid or too long."""
     for name, value in _object(folder / "system.json").items():
         if isinstance(value, str) and (len(value) > _SYSTEM_TEXT or not _encodable(value)):
-            text = f"system.json: {name[:100]} is longer than {_SYSTEM_TEXT} characters or no Unicode text"
+            text = f"system.json: {name[:100]} is longer than {_SYSTEM_TEXT} characters or not valid Unicode"
             yield "system-fields", text
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     from trainshed.bench.judge.limits import CheckTooLong, bounded
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # without a Tester there is nobody left to tell
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # without a Tester no one reads the answer
     answers = sys.stdout
     sys.stdout = sys.stderr  # nothing else may write between the answers
     for line in sys.stdin:

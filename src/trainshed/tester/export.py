@@ -60,10 +60,10 @@ def results_csv(tests: Sequence[Test], results: Sequence[Stored]) -> str:
     ]
     rows = []
     for result in results:
-        asked = [getattr(known.get(result.test), name, "") for name in _TEST]
+        of_test = [getattr(known.get(result.test), name, "") for name in _TEST]
         codes = " ".join(sorted({item["code"] for item in result.findings}))
-        own = [result.upload, f"{result.received:.3f}", result.state, codes]
-        rows.append([result.test, *asked, *own, *(result.summary.get(name) for name in _SUMMARY)])
+        of_result = [result.upload, f"{result.received:.3f}", result.state, codes]
+        rows.append([result.test, *of_test, *of_result, *(result.summary.get(name) for name in _SUMMARY)])
     return _csv(head, rows)
 
 

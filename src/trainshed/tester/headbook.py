@@ -60,14 +60,14 @@ class HeadBook:
 
     def issue(self, test: str) -> str:
         """A nonce for one run that is about to begin."""
-        asked = self._ledger.test(test)
-        if asked.closed:
+        entry = self._ledger.test(test)
+        if entry.closed:
             raise Refusal(409, "closed", f"test {test} is closed")
         now, nonce = time.time(), secrets.token_hex(16)
         with self._ledger.opened() as db, db:
             count = "SELECT count(*) FROM nonces WHERE test = ? AND issued > ?"
             (total,), (lately,) = (db.execute(count, (test, t)).fetchone() for t in (0.0, now - 3600))
-            if total >= NONCES_A_RESULT * asked.max_results:
+            if total >= NONCES_A_RESULT * entry.max_results:
                 raise Refusal(409, "enough-nonces", f"test {test} has given out all of its {total} nonces")
             if lately >= NONCES_AN_HOUR:
                 raise Refusal(429, "too-often", f"{lately} nonces were asked for within an hour; wait")
@@ -93,7 +93,7 @@ class HeadBook:
             if row[1] or (last is not None and seq < last):
                 raise Refusal(409, "head-order", "later heads of this chain have come, or its last")
             if before is not None and now - before < SHORTEST_PAUSE:
-                raise Refusal(429, "too-often", f"send a head every {SHORTEST_PAUSE} s at the most")
+                raise Refusal(429, "too-often", f"send a head every {SHORTEST_PAUSE} s at most")
             (total,) = (
                 db.execute(
                     "SELECT count(*) FROM heads WHERE nonce IN (SELECT nonce FROM nonces WHERE test = ?)",

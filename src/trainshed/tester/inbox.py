@@ -23,13 +23,13 @@ from trainshed.files import read_regular, write_atomic
 from trainshed.tester.model import ManifestFile, Refusal, is_test_id, is_upload, read_manifest
 
 ABANDONED = 600.0
-"""Seconds after which an upload that nobody touches may be dropped for another: no request lasts as long."""
+"""Seconds after which an idle upload may be dropped for another: no request lasts as long."""
 _STALE = 30 * 86400.0
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole result, in its place."""
+    """A complete result, at its final path."""
 
     test: str
     upload: str
@@ -69,15 +69,15 @@ class Inbox:
     def begin(self, test: str, upload: str, manifest: bytes, signature: str) -> None:
         """Open an upload, or open it again."""
         read_manifest(manifest, self.max_bytes)
-        place = self._staging(test, upload)
+        staging = self._staging(test, upload)
         if self.folder(test, upload).exists():
             return
-        if (place / "manifest.json").exists():
-            os.utime(place)
+        if (staging / "manifest.json").exists():
+            os.utime(staging)
             return
-        (place / "files").mkdir(parents=True, exist_ok=True)
-        _write(place / "signature", signature.encode())
-        _write(place / "manifest.json", manifest)
+        (staging / "files").mkdir(parents=True, exist_ok=True)
+        _write(staging / "signature", signature.encode())
+        _write(staging / "manifest.json", manifest)
 
     def open_beside(self, test: str, upload: str) -> list[str]:
         """The other uploads of the test that are not finished."""
@@ -97,20 +97,23 @@ class Inbox:
         return {item.name: _size(self._file(test, upload, item.name)) for item in self._listed(test, upload)}
 
     def take(self, test: str, upload: str, name: str, start: int, total: int, part: bytes) -> int:
-        """Put a part in its place; gives how much of the file is here now. A part may come twice."""
+        """Write a part; returns how much of the file has arrived. A part may come twice."""
         item = next((item for item in self._listed(test, upload) if item.name == name), None)
         if item is None:
             raise Refusal(404, "no-such-file", f"{name[:100]!r} is not in the manifest")
         if total != item.bytes or start + len(part) > item.bytes:
             raise Refusal(400, "range", f"{name}: the manifest says {item.bytes} bytes", offset=0)
         path = self._file(test, upload, name)
-        here = _size(path)
-        if start > here:
+        received = _size(path)
+        if start > received:
             raise Refusal(
-                409, "offset", f"{name}: {here} bytes are here, the part begins at {start}", offset=here
+                409,
+                "offset",
+                f"{name}: {received} bytes have arrived, the part begins at {start}",
+                offset=received,
             )
-        if start + len(part) <= here:
-            return here
+        if start + len(part) <= received:
+            return received
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("r+b" if path.exists() else "w+b") as stream:
             stream.seek(start)
@@ -126,14 +129,14 @@ class Inbox:
         """Move a complete result to its place; the second time nothing happens."""
         target = self.folder(test, upload)
         if not target.exists():
-            place = self._staging(test, upload)
-            (place / "manifest.json").replace(place / "files" / "manifest.json")
+            staging = self._staging(test, upload)
+            (staging / "manifest.json").replace(staging / "files" / "manifest.json")
             target.parent.mkdir(parents=True, exist_ok=True)
-            # The signature moves first: a result in its place always has one beside it.
-            _write(target.with_suffix(".signature"), (place / "signature").read_bytes())
-            (place / "files").replace(target)
+            # The signature moves first: a result always has one beside it.
+            _write(target.with_suffix(".signature"), (staging / "signature").read_bytes())
+            (staging / "files").replace(target)
             _sync(target.parent)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
         return self.arrived(test, upload)
 
     def arrived(self, test: str, upload: str) -> Arrived:
@@ -143,7 +146,7 @@ class Inbox:
         return Arrived(test, upload, folder, len(listed), sum(item.bytes for item in listed), signature)
 
     def whole(self) -> list[tuple[str, str]]:
-        """Every result that lies in its place: (test, upload)."""
+        """Every complete result: (test, upload)."""
         return [
             (path.parent.name, path.name)
             for path in sorted((self.root / "results").glob("*/*"))
@@ -151,17 +154,17 @@ class Inbox:
         ]
 
     def sweep(self) -> None:
-        """Forget uploads that nobody has touched for a month."""
-        for place in (self.root / "staging").glob("*/*"):
-            if time.time() - _touched(place) > _STALE:
-                self._drop(place)
+        """Delete uploads that were idle for a month."""
+        for staging in (self.root / "staging").glob("*/*"):
+            if time.time() - _touched(staging) > _STALE:
+                self._drop(staging)
 
-    def _drop(self, place: Path) -> None:
+    def _drop(self, staging: Path) -> None:
         """Take an upload away in one step, so that a request that comes now finds all of it or nothing."""
         gone = self.root / "staging" / ".dropped" / secrets.token_hex(8)
         gone.parent.mkdir(exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            place.rename(gone)
+            staging.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
     def _complete(self, test: str, upload: str) -> None:
@@ -170,7 +173,7 @@ class Inbox:
             item.name: size for item in listed if (size := self._grown(test, upload, item)) != item.bytes
         }
         if short:
-            raise Refusal(409, "incomplete", f"{len(short)} files are not whole yet", files=short)
+            raise Refusal(409, "incomplete", f"{len(short)} files are incomplete", files=short)
         damaged = [item.name for item in listed if digest(self._file(test, upload, item.name)) != item.sha256]
         for name in damaged:
             self._file(test, upload, name).unlink()
@@ -190,11 +193,11 @@ class Inbox:
         return _size(path)
 
     def _listed(self, test: str, upload: str) -> tuple[ManifestFile, ...]:
-        place = self._staging(test, upload)
-        for path in _manifests(place):
+        staging = self._staging(test, upload)
+        for path in _manifests(staging):
             raw = path.read_bytes()
-            if path.parent != place:
-                path.replace(place / "manifest.json")
+            if path.parent != staging:
+                path.replace(staging / "manifest.json")
             return read_manifest(raw, self.max_bytes)
         raise Refusal(404, "no-such-upload", "this upload was not begun")
 
@@ -209,16 +212,16 @@ def part_digest(part: bytes) -> str:
     return hashlib.sha256(part).hexdigest()
 
 
-def _manifests(place: Path) -> list[Path]:
+def _manifests(staging: Path) -> list[Path]:
     """Where an upload's manifest lies: the second is where a kill in the middle of `move` leaves it."""
-    return [p for p in (place / "manifest.json", place / "files" / "manifest.json") if p.exists()]
+    return [p for p in (staging / "manifest.json", staging / "files" / "manifest.json") if p.exists()]
 
 
-def _touched(place: Path) -> float:
+def _touched(staging: Path) -> float:
     """When something last changed in an upload."""
     newest = 0.0
     with contextlib.suppress(FileNotFoundError):  # it is being moved to its place
-        for path in (place, *place.rglob("*")):
+        for path in (staging, *staging.rglob("*")):
             newest = max(newest, path.stat().st_mtime)
     return newest
 

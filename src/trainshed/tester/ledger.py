@@ -39,7 +39,7 @@ _RESULT = "test, upload, received, files, bytes, signature, state, findings, sum
 
 
 class Ledger:
-    """One SQLite file; every call opens it anew, so threads and commands may share it."""
+    """One SQLite file; every call opens it again, so threads and commands may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class Ledger:
     def test(self, name: str) -> Test:
         for test in self._tests("WHERE id = ?", (name,)):
             return test
-        raise NotFoundError(f"no test is called {name!r}", "`trainshed tester tests` lists them")
+        raise NotFoundError(f"no such test: {name!r}", "`trainshed tester tests` lists them")
 
     def tests(self) -> list[Test]:
         return list(self._tests("ORDER BY created, id", ()))

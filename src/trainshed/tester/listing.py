@@ -33,9 +33,9 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True)
 class ListView:
-    """What a visitor asked to see of a table: rows with these words, by this column."""
+    """What a visitor wants to see of a table: rows that match the search, sorted by this column."""
 
-    words: str = ""
+    search: str = ""
     column: str = ""
     descending: bool = False
 
@@ -43,16 +43,16 @@ class ListView:
     def of(cls, query: str) -> ListView:
         """From the part of an address after `?`; whatever makes no sense is left out."""
         try:
-            asked = parse_qs(query[:2000], max_num_fields=20)
+            parameters = parse_qs(query[:2000], max_num_fields=20)
         except ValueError:
-            asked = {}
-        words, column, order = (asked.get(name, [""])[-1] for name in ("q", "sort", "order"))
-        words = "".join(letter for letter in words if letter.isprintable())
-        return cls(words[:_LONGEST_SEARCH].strip(), column[:_LONGEST_SEARCH], order == "desc")
+            parameters = {}
+        search, column, order = (parameters.get(name, [""])[-1] for name in ("q", "sort", "order"))
+        search = "".join(letter for letter in search if letter.isprintable())
+        return cls(search[:_LONGEST_SEARCH].strip(), column[:_LONGEST_SEARCH], order == "desc")
 
     def rows(self, heads: Sequence[str], rows: Iterable[Row]) -> list[Row]:
-        """Those that hold every word, in the order asked for; without one, as they are."""
-        wanted = self.words.lower().split()
+        """Those that contain every word, in the requested order; without one, as they are."""
+        wanted = self.search.lower().split()
         kept = [row for row in rows if _has_all(row, wanted)]
         names = [head.lstrip("#") for head in heads]
         if self.column not in names:
@@ -66,10 +66,10 @@ class ListView:
         return [row for _, row in known] + unknown
 
     def address(self, base: str, column: str) -> str:
-        """Where a head leads: sorted by its column, the second time the other way round."""
+        """The link of a column head: sorted by its column, the second time in reverse."""
         order = "desc" if column == self.column and not self.descending else "asc"
-        asked = {"q": self.words, "sort": column, "order": order}
-        return f"{base}?{urlencode({name: value for name, value in asked.items() if value})}"
+        parameters = {"q": self.search, "sort": column, "order": order}
+        return f"{base}?{urlencode({name: value for name, value in parameters.items() if value})}"
 
     def form(self, base: str, heads: Sequence[str], shown: int, of: int) -> str:
         """The field to search in and the choice of a column, which a phone has no heads for."""
@@ -79,14 +79,14 @@ class ListView:
         )
         orders = (("asc", "ascending"), ("desc", "descending"))
         ways = "".join(
-            f'<option value="{value}"{" selected" if (value == "desc") == self.descending else ""}>{word}</option>'
-            for value, word in orders
+            f'<option value="{value}"{" selected" if (value == "desc") == self.descending else ""}>{label}</option>'
+            for value, label in orders
         )
-        count = f"{shown} of {of}" if self.words else f"{of}"
-        clear = f' <a href="{escape(base)}">show all</a>' if self.words or self.column else ""
+        count = f"{shown} of {of}" if self.search else f"{of}"
+        clear = f' <a href="{escape(base)}">show all</a>' if self.search or self.column else ""
         return (
             f'<form class="look" action="{escape(base)}" method="get" role="search">'
-            f'<label>Search <input type="search" name="q" value="{escape(self.words)}" maxlength="100"></label>'
+            f'<label>Search <input type="search" name="q" value="{escape(self.search)}" maxlength="100"></label>'
             f'<label>Sort by <select name="sort"><option value="">–</option>{options}</select></label>'
             f'<label><span class="unseen">Order</span><select name="order">{ways}</select></label>'
             f"<button>Show</button><span>{count}{clear}</span></form>"
@@ -105,19 +105,19 @@ def table(
     tops = "".join(_head(name, kind, sorting) for name, kind in zip(names, kinds, strict=True))
     lines = []
     for index, row in enumerate(rows):
-        mark = ' class="first"' if marked and index in marked else ""
+        css_class = ' class="first"' if marked and index in marked else ""
         cells = "".join(
             f'<td{kind} data-label="{escape(name)}">{cell.html}</td>'
             for kind, name, cell in zip(kinds, names, row, strict=True)
         )
-        lines.append(f"<tr{mark}>{cells}</tr>")
+        lines.append(f"<tr{css_class}>{cells}</tr>")
     return f"<section><table><thead><tr>{tops}</tr></thead><tbody>{''.join(lines)}</tbody></table></section>"
 
 
 def listing(heads: Sequence[str], rows: Sequence[Row], view: ListView, base: str) -> str:
     """A table with its form, as the visitor asked to see it."""
     shown = view.rows(heads, rows)
-    empty = "<section><p>Nothing here has these words.</p></section>"
+    empty = "<section><p>No rows match.</p></section>"
     body = table(heads, shown, sorting=(view, base)) if shown else empty
     return view.form(base, heads, len(shown), len(rows)) + body
 
@@ -133,9 +133,9 @@ def _head(name: str, kind: str, sorting: tuple[ListView, str] | None) -> str:
     return f"<th scope=col{kind}{state}>{link}</th>"
 
 
-def _has_all(row: Row, words: Sequence[str]) -> bool:
+def _has_all(row: Row, search: Sequence[str]) -> bool:
     text = " ".join(cell.text for cell in row).lower()
-    return all(word in text for word in words)
+    return all(label in text for label in search)
 
 
 def _sortable(key: float | str | None, is_text: bool) -> tuple[float, str]:

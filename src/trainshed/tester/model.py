@@ -16,7 +16,7 @@ from trainshed.errors import TrainshedError, UsageError
 
 PROTOCOL = 1
 PART_BYTES = 4 << 20
-"""The largest part of a file that one request may carry."""
+"""The largest part of a file in one request."""
 MANIFEST_BYTES = 4 << 20
 HEAD_BYTES = 1 << 10
 MAX_FILES = 10_000
@@ -49,7 +49,7 @@ class Test:
     object: str = "single"
     participant: str = ""
     rules: str = ""
-    """rules.json of the organiser, which a result must have been made by to the letter; or nothing."""
+    """rules.json of the organiser, which a result must match exactly; or nothing."""
     max_results: int = 20
     created: float = 0.0
     closed: bool = False
@@ -95,7 +95,7 @@ class ManifestFile:
 
 
 def checked_test(test: Test) -> Test:
-    """The test with its words in one spelling, or a UsageError that names the field."""
+    """The test with normalised values, or a UsageError that names the field."""
     if not _TEST_ID.match(test.id):
         raise UsageError(f"test id {test.id!r} is not usable", "use letters, digits, '-', '_' and '.'")
     for name, allowed in (("mode", ("training", "inference")), ("object", ("single", "cluster"))):
@@ -111,10 +111,10 @@ def checked_test(test: Test) -> Test:
         raise UsageError("model is empty", "name the model, such as resnet50_v1.5")
     if not 1 <= test.max_results <= 1000:
         raise UsageError(f"max_results {test.max_results} is not between 1 and 1000", "change it")
-    return Test(**(asdict(test) | {"division": division_word(test.division)}))
+    return Test(**(asdict(test) | {"division": normal_division(test.division)}))
 
 
-def division_word(text: str) -> str:
+def normal_division(text: str) -> str:
     """closed or open, whatever the spelling (ais-bench writes `close`)."""
     return _DIVISIONS.get(text.lower(), text)
 
@@ -138,7 +138,7 @@ def read_manifest(raw: bytes, max_bytes: int) -> tuple[ManifestFile, ...]:
     for name in names:
         parts = name.split("/")
         if any("/".join(parts[:i]) in names for i in range(1, len(parts))):
-            raise Refusal(400, "manifest", f"{name[:100]!r} lies below a file")
+            raise Refusal(400, "manifest", f"{name[:100]!r} is below a file")
     total = sum(item.bytes for item in listed)
     if total > max_bytes:
         raise Refusal(413, "too-large", f"the result has {total} bytes, the Tester takes {max_bytes}")

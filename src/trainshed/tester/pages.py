@@ -1,4 +1,4 @@
-"""The Tester's web pages: made on the server, without scripts, every word escaped.
+"""The Tester's web pages: made on the server, without scripts, every text escaped.
 
 They show the ledger and change nothing. Evidence files are not served: they stay on the organiser's disk. The
 report of a result that holds is served, as this Tester made it; the participant's own is not.
@@ -40,7 +40,7 @@ class Page:
 def page(
     ledger: Ledger, path: str, query: str = "", reports: Callable[[str, str], bool] = _no_report
 ) -> Page:
-    """The page at an address; `reports` tells whether there is a report of a result."""
+    """The page at an address; `reports` says whether there is a report of a result."""
     view = ListView.of(query)
     match path.strip("/").split("/"):
         case [""]:
@@ -68,14 +68,14 @@ def _ranking_page(ledger: Ledger) -> Page:
 
 def _ranking(ranking: Ranking) -> str:
     higher = ranking.metric == "throughput"
-    words = f"Throughput, {ranking.unit}" if higher else f"Time to target, {ranking.unit}"
+    score = f"Throughput, {ranking.unit}" if higher else f"Time to target, {ranking.unit}"
     heads = [
         "#Place",
         "Test",
         "Participant",
         "System",
         "Nodes × devices",
-        f"#{words}",
+        f"#{score}",
         "#Per device",
         "#Spread",
         "#Quality",
@@ -103,14 +103,14 @@ def _tests_page(ledger: Ledger, view: ListView) -> Page:
     results = ledger.results()
     rows: list[list[Cell]] = []
     for test in ledger.tests():
-        own = [item for item in results if item.test == test.id]
-        valid = sum(item.state == "valid" for item in own)
-        words = (test.participant, test.model, test.mode, test.division, test.scenario, test.object)
+        of_test = [item for item in results if item.test == test.id]
+        valid = sum(item.state == "valid" for item in of_test)
+        texts = (test.participant, test.model, test.mode, test.division, test.scenario, test.object)
         rows.append(
             [
                 Cell(_link(f"/tests/{test.id}", test.id)),
-                *(Cell(escape(word)) for word in words),
-                Cell(f"{valid} valid of {len(own)}", valid),
+                *(Cell(escape(text)) for text in texts),
+                Cell(f"{valid} valid of {len(of_test)}", valid),
                 Cell("closed" if test.closed else "open"),
             ]
         )
@@ -133,7 +133,7 @@ def _test_page(ledger: Ledger, name: str, view: ListView) -> Page:
     test = next((item for item in ledger.tests() if item.id == name), None)
     if test is None:
         return _missing()
-    facts = [(word.capitalize(), escape(str(getattr(test, word)))) for word in
+    facts = [(field.capitalize(), escape(str(getattr(test, field)))) for field in
              ("participant", "model", "mode", "division", "scenario", "object")]  # fmt: skip
     facts += [
         ("Rules", escape(_rules(test))),
@@ -147,7 +147,7 @@ def _test_page(ledger: Ledger, name: str, view: ListView) -> Page:
 def _rules(test: Test) -> str:
     """Which rules results of a test are held to."""
     if test.rules:
-        return "those of the organiser, to the letter"
+        return "exactly those of the organiser"
     named = test.public()["workload"]
     return f"those of workload {named['name']} version {named['version']}" if named else "none are named"
 
@@ -178,8 +178,8 @@ def _result_page(ledger: Ledger, test: str, upload: str, has_report: bool) -> Pa
     ]
     rows = [[f"<code>{escape(item['code'])}</code>", escape(item["message"])] for item in found.findings]
     none = {
-        "valid": "Nothing was found wrong.",
-        "unstable": "Nothing was found wrong, but the runs differ by more than the rules allow: it is not ranked.",
+        "valid": "No problems found.",
+        "unstable": "No problems found, but the runs differ by more than the rules allow: it is not ranked.",
         "received": "The check has not ended yet.",
     }
     findings = (
@@ -270,10 +270,10 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _whole(title: str, body: str, current: str, status: int = 200) -> Page:
-    places = (("/", "ranking", "Ranking"), ("/tests", "tests", "Tests"), ("/results", "results", "Results"))
+    pages = (("/", "ranking", "Ranking"), ("/tests", "tests", "Tests"), ("/results", "results", "Results"))
     links = "".join(
-        f'<a href="{url}"{" aria-current=page" if name == current else ""}>{word}</a>'
-        for url, name, word in places
+        f'<a href="{url}"{" aria-current=page" if name == current else ""}>{text}</a>'
+        for url, name, text in pages
     )
     return Page(
         status,
@@ -288,7 +288,7 @@ def _whole(title: str, body: str, current: str, status: int = 200) -> Page:
 
 
 def _missing() -> Page:
-    return _whole("Nothing is here", '<section><p><a href="/">To the ranking</a></p></section>', "", 404)
+    return _whole("Not found", '<section><p><a href="/">Back to the ranking</a></p></section>', "", 404)
 
 
 def _link(url: str, text: str) -> str:
@@ -305,8 +305,8 @@ def _score(stored: Stored) -> str:
     value = stored.summary.get("score")
     if value is None:
         return "" if stored.state == "received" else "not measured"
-    words = f"{_number(value)} {escape(str(stored.summary.get('unit', '')))}"
-    return f"{words} <small>stated, not accepted</small>" if stored.state == "failed" else words
+    text = f"{_number(value)} {escape(str(stored.summary.get('unit', '')))}"
+    return f"{text} <small>stated, not accepted</small>" if stored.state == "failed" else text
 
 
 def _shape(stored: Stored) -> str:
@@ -317,9 +317,9 @@ def _shape(stored: Stored) -> str:
 
 
 def _system(stored: Stored) -> str:
-    words = [str(stored.summary.get(key, "")) for key in ("system", "accelerator")]
-    words += ["emulated, not ranked"] if stored.summary.get("emulated") else []
-    return ", ".join(word for word in words if word and word not in ("unknown", "N/A"))
+    texts = [str(stored.summary.get(key, "")) for key in ("system", "accelerator")]
+    texts += ["emulated, not ranked"] if stored.summary.get("emulated") else []
+    return ", ".join(text for text in texts if text and text not in ("unknown", "N/A"))
 
 
 def _number(value: Any, digits: int = 6) -> str:

@@ -53,8 +53,8 @@ def rank(tests: Sequence[Test], results: Sequence[Stored]) -> list[Ranking]:
 
 
 def _kind(test: Test, summary: dict[str, Any]) -> tuple[str, ...]:
-    asked = (test.mode, test.model, test.division, test.scenario, test.object)
-    return (*asked, *(str(summary[name]) for name in ("workload", "version", "scale", "metric", "unit")))
+    of_test = (test.mode, test.model, test.division, test.scenario, test.object)
+    return (*of_test, *(str(summary[name]) for name in ("workload", "version", "scale", "metric", "unit")))
 
 
 def _ranking(kind: tuple[str, ...], results: list[Stored], known: dict[str, Test]) -> Ranking:

@@ -44,7 +44,7 @@ from trainshed.tester.service import TesterService
 _CONNECTIONS = 64
 _IDLE = 30.0
 _HEAD = 15.0
-"""The longest that the head of a request may take of somebody who has not shown a token."""
+"""The longest that the head of a request may take without a valid token."""
 _REQUEST = 180.0
 """The longest one request may take, from its head to the answer."""
 _LOST = (ConnectionError, TimeoutError, ssl.SSLError)
@@ -121,10 +121,14 @@ class Handler(BaseHTTPRequestHandler):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Answer for what nobody foresaw; the connection ends, the server goes on."""
+        """Answer unexpected errors; the connection ends, the server continues."""
         self.close_connection = True
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            status, code, text = 507, "disk-full", "the Tester has no room left; it keeps what it has"
+            status, code, text = (
+                507,
+                "disk-full",
+                "the Tester's disk is full; results already received are kept",
+            )
         else:
             status, code, text = 500, "internal", "the Tester failed at this request; its log says where"
             self.server.tell_error(self.address_string(), error)
@@ -141,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             elif match[3] is None:
                 self._json(200, self.server.tester.state(test, self._upload(upload)))
             else:
-                raise Refusal(405, "method", "this address takes no GET")
+                raise Refusal(405, "method", "this address does not accept GET")
         elif path.startswith("/export/"):
             self._export(path.removeprefix("/export/"))
         elif match := _REPORT.match(path):
@@ -152,17 +156,17 @@ class Handler(BaseHTTPRequestHandler):
             self._send(page.status, page.kind, page.body.encode("utf-8", "replace"))
 
     def _report(self, test: str, upload: str) -> None:
-        """The report that this Tester made of a result; it brings its style with it and nothing else."""
+        """The report that this Tester made of a result; it contains its style and nothing else."""
         known = is_test_id(test) and self.server.tester.ledger.result(test, upload) is not None
         body = self.server.tester.inbox.report(test, upload) if known else None
         if body is None:
-            raise Refusal(404, "no-such-address", "there is no report of such a result")
+            raise Refusal(404, "no-such-address", "no such report")
         self._send(200, "text/html; charset=utf-8", body, "'unsafe-inline'")
 
     def _put(self) -> None:
         match = _API.match(urlsplit(self.path).path)
         if not match or not match[2] or match[3]:
-            raise Refusal(404, "no-such-address", "nothing is here to PUT to")
+            raise Refusal(404, "no-such-address", "no such resource for PUT")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         manifest = self._body(MANIFEST_BYTES)
         signature = self.headers.get("X-Trainshed-Signature", "")
@@ -171,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
     def _patch(self) -> None:
         match = _API.match(urlsplit(self.path).path)
         if not match or not match[4]:
-            raise Refusal(404, "no-such-address", "nothing is here to PATCH")
+            raise Refusal(404, "no-such-address", "no such resource for PATCH")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         span = _RANGE.match(self.headers.get("Content-Range", ""))
         if not span:
@@ -191,21 +195,21 @@ class Handler(BaseHTTPRequestHandler):
             return
         match = _API.match(path)
         if not match or match[3] != "commit":
-            raise Refusal(404, "no-such-address", "nothing is here to POST to")
+            raise Refusal(404, "no-such-address", "no such resource for POST")
         test, upload = self._allowed(match[1]), self._upload(match[2])
         self._body(1024)
         self._json(200, self.server.tester.commit(test, upload))
 
     def _witness(self, test: str, nonce: str | None) -> None:
         """Give out a nonce, or note a head of the run that has it."""
-        book, asked = self.server.tester.book, self._object(self._body(HEAD_BYTES))
-        if asked.get("chain") != CHAIN_VERSION:
-            text = f"the Tester notes chains of format {CHAIN_VERSION}, this one is of {asked.get('chain')!s:.20}"
+        book, request = self.server.tester.book, self._object(self._body(HEAD_BYTES))
+        if request.get("chain") != CHAIN_VERSION:
+            text = f"the Tester notes chains of format {CHAIN_VERSION}, this one is of {request.get('chain')!s:.20}"
             raise Refusal(400, "chain-format", f"{text}: participant and Tester need the same release")
         if nonce is None:
             self._json(200, {"nonce": book.issue(test)})
             return
-        seq, digest, closed = (asked.get(name) for name in ("seq", "digest", "closed"))
+        seq, digest, closed = (request.get(name) for name in ("seq", "digest", "closed"))
         if type(seq) is not int or not 0 <= seq < MOST_RECORDS or not is_upload(str(digest)):
             raise Refusal(400, "head", "a head is {chain, seq, digest, closed}")
         self._json(200, {"received": book.take(test, nonce, seq, str(digest), closed is True)})
@@ -235,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
         return token.strip() if kind == "Bearer" else ""
 
     def _allowed(self, test: str) -> str:
-        """The test, if the request carries its token. An unknown test and a wrong token look the same."""
+        """The test, if the request has its token. An unknown test and a wrong token look the same."""
         token, known = self._token(), self.server.tester.ledger.token_hash(test) if is_test_id(test) else ""
         if not token:
             raise Refusal(401, "no-token", "send the test's token as `Authorization: Bearer TOKEN`")
@@ -256,7 +260,7 @@ class Handler(BaseHTTPRequestHandler):
         if not _LENGTH.match(length):
             raise Refusal(400, "length", "Content-Length is not a number")
         if int(length) > limit:
-            raise Refusal(413, "too-large", f"{length} bytes came, at most {limit} are taken here")
+            raise Refusal(413, "too-large", f"{length} bytes sent, at most {limit} are accepted")
         data = self.rfile.read(int(length))
         if len(data) != int(length):
             self.close_connection = True
@@ -307,7 +311,7 @@ class HttpServer(ThreadingHTTPServer):
     ) -> None:
         self.tester, self.tell = tester, tell
         self.visitors: dict[int, Visitor] = {}
-        self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(_CONNECTIONS)
         self._tls = None
         if tls:
             self._tls = _tls(*tls)
@@ -326,9 +330,9 @@ class HttpServer(ThreadingHTTPServer):
         return connection, peer
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self._make_room()
-            if not self._places.acquire(timeout=1.0):
+            if not self._slots.acquire(timeout=1.0):
                 self.shutdown_request(request)
                 return
         now = time.monotonic()
@@ -346,7 +350,7 @@ class HttpServer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self.visitors.pop(id(request), None)
-            self._places.release()
+            self._slots.release()
 
     def service_actions(self) -> None:
         """Called twice a second: end requests that have taken too long."""
@@ -362,8 +366,8 @@ class HttpServer(ThreadingHTTPServer):
 
     def tell_error(self, peer: str, error: BaseException) -> None:
         """Log where an error arose, without its text: that may hold what a participant sent."""
-        places = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        text = f"{peer} error: {type(error).__name__}\n{places}"
+        frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        text = f"{peer} error: {type(error).__name__}\n{frames}"
         self.tell(text) if self.tell else print(text, file=sys.stderr, flush=True)
 
 

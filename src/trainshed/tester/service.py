@@ -1,4 +1,4 @@
-"""What the Tester does with a request, whatever brought it: begin, take, commit, and judge in the background.
+"""What the Tester does with a request, independent of the transport: begin, take, commit, and judge in the background.
 
 Whatever was acknowledged survives a kill at any moment. It knows no HTTP.
 """
@@ -110,33 +110,33 @@ class TesterService:
             if found is None:
                 self.inbox.complete(test, upload)
                 with self._counting:
-                    self._free_places(test)
+                    self._free_slots(test)
                     self.inbox.move(test, upload)
                     found = self._enter(test, upload)
                 self._wake()
             return {"state": found.state, "receipt": _receipt(found)}
 
     def _make_room(self, test: str, upload: str) -> None:
-        """Refuse an upload that no place is left for; one that nobody goes on with gives its place up."""
-        free, beside = self._free_places(test), self.inbox.open_beside(test, upload)
+        """Refuse an upload when no slot is free; an idle one is dropped for it."""
+        free, beside = self._free_slots(test), self.inbox.open_beside(test, upload)
         if len(beside) >= free and not self.inbox.drop_abandoned(test, beside):
-            text = f"no place is left beside {len(beside)} open uploads; finish one, or wait"
+            text = f"no free slot beside {len(beside)} open uploads; finish one, or wait"
             raise Refusal(409, "enough-open", f"{text} until one was not touched for {ABANDONED:.0f} s")
 
-    def _free_places(self, test: str) -> int:
+    def _free_slots(self, test: str) -> int:
         """How many more results the test takes; refuse when none."""
-        asked = self.ledger.test(test)
-        if asked.closed:
+        entry = self.ledger.test(test)
+        if entry.closed:
             raise Refusal(409, "closed", f"test {test} is closed")
-        free = asked.max_results - len(self.ledger.results(test))
+        free = entry.max_results - len(self.ledger.results(test))
         if free <= 0:
-            raise Refusal(409, "enough", f"test {test} takes {asked.max_results} results, all are here")
+            raise Refusal(409, "enough", f"test {test} takes {entry.max_results} results, and has them all")
         return free
 
     def _enter(self, test: str, upload: str) -> Stored:
-        here = self.inbox.arrived(test, upload)
+        arrived = self.inbox.arrived(test, upload)
         return self.ledger.add_result(
-            Stored(test, upload, time.time(), here.files, here.bytes, here.signature)
+            Stored(test, upload, time.time(), arrived.files, arrived.bytes, arrived.signature)
         )
 
     def _judging(self, number: int) -> None:

@@ -3,7 +3,7 @@
     <home>/spool/<test>-<upload>-<address>/entry.json, result/…, error.txt     waiting
     <home>/spool/sent/<test>-<upload>-<address>.json                           acknowledged, with the receipt
 
-An entry appears whole, by one rename. A kill between the Tester's word and our
+An entry appears whole, by one rename. A kill between the Tester's answer and our
 note only means that the same result is offered once more, which the Tester
 answers with the same receipt. A result acknowledged by one Tester is still sent to
 another: its address is part of the name. Tokens are never kept here.
@@ -67,17 +67,17 @@ class Spool:
         connection_to(url, authority)
         wrong = manifest.verify(folder)
         if wrong:
-            raise RefusedError(f"{folder} is not whole: {wrong[0].message}", "collect the result again")
+            raise RefusedError(f"{folder} is incomplete: {wrong[0].message}", "collect the result again")
         upload = upload_of((folder / manifest.NAME).read_bytes())
         entry = SpooledResult(url.rstrip("/"), test, upload, token_file, authority, time.time())
-        place = self.root / entry.name
-        if (place / "entry.json").exists() or self.receipt(entry) is not None:
+        folder = self.root / entry.name
+        if (folder / "entry.json").exists() or self.receipt(entry) is not None:
             return entry
         part = self.root / f".{entry.name}.{secrets.token_hex(4)}"
         shutil.copytree(folder, part / "result")
         (part / "entry.json").write_text(json.dumps(asdict(entry)))
         try:
-            part.rename(place)
+            part.rename(folder)
         except OSError:
             shutil.rmtree(part, ignore_errors=True)  # another process was first with the same result
         return entry
@@ -131,9 +131,9 @@ class Spool:
         path = self.root / "sent" / f"{entry.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(asdict(entry) | {"receipt": receipt}, indent=1))
-        place = self.root / entry.name
-        (place / "entry.json").unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
+        folder = self.root / entry.name
+        (folder / "entry.json").unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _note(self, entry: SpooledResult, error: TrainshedError) -> None:
         (self.root / entry.name / "error.txt").write_text(error.message)
@@ -152,15 +152,15 @@ class Spool:
             os.close(lock)
 
 
-def token_place(test: str) -> Path:
+def token_path(test: str) -> Path:
     return trainshed_home() / "tokens" / test
 
 
 def save_token(test: str, token: str) -> Path:
     """Keep a test's token in a file that only its owner can read."""
     if not is_test_id(test) or not is_token(token):
-        raise UsageError("this is no test id with a token", "copy both from the organiser's message")
-    path = token_place(test)
+        raise UsageError("invalid test id or token", "copy both from the organiser's message")
+    path = token_path(test)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as stream:
@@ -172,22 +172,22 @@ def save_token(test: str, token: str) -> Path:
 def find_token(test: str, token_file: str = "") -> str:
     """The token of a test: from the file named, the environment, or where `save_token` keeps it."""
     if not token_file and os.environ.get(TOKEN_VARIABLE):
-        return _word(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE)
-    path = Path(token_file).expanduser() if token_file else token_place(test)
+        return _plain_line(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE)
+    path = Path(token_file).expanduser() if token_file else token_path(test)
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             raise UsageError(f"{path} holds a token but has mode {mode:04o}", f"run: chmod 600 {path}")
-        return _word(path.read_text("ascii", errors="replace"), str(path))
+        return _plain_line(path.read_text("ascii", errors="replace"), str(path))
     except OSError as error:
         hint = f"set {TOKEN_VARIABLE}, or run `trainshed tester token {test}` and paste it"
         raise UsageError(f"there is no token for test {test} ({path} cannot be read)", hint) from error
 
 
-def _word(text: str, place: str) -> str:
+def _plain_line(text: str, folder: str) -> str:
     """The token that a text holds; a text that holds anything else is refused without showing it."""
     if not is_token(text.strip()):
-        raise UsageError(f"{place} does not hold one token and nothing else", "copy the token into it again")
+        raise UsageError(f"{folder} must contain exactly one token", "copy the token into it again")
     return text.strip()
 
 

@@ -1,6 +1,6 @@
 """The Tester's own judgement of a result: the same `check` as everywhere, and the rules of the test.
 
-A result is somebody else's data. `examine` reads it in a process of its own with
+A result is somebody else's data. `examine` reads it in its own process with
 limits on time and memory, so that no result can stop the Tester.
 """
 
@@ -23,12 +23,12 @@ from trainshed.bench.judge.cross.alike import Turns
 from trainshed.bench.result import NOT_ATTESTED
 from trainshed.errors import TrainshedError
 from trainshed.files import write_atomic
-from trainshed.tester.attest import HandedIn, attest, is_as_seen
+from trainshed.tester.attest import SubmittedRun, attest, is_as_seen
 from trainshed.tester.examine import DECLARED
 from trainshed.tester.headbook import HeadBook
 from trainshed.tester.inbox import report_path
 from trainshed.tester.ledger import Ledger
-from trainshed.tester.model import Stored, Test, division_word
+from trainshed.tester.model import Stored, Test, normal_division
 
 CHECK_SECONDS = 600.0
 """By the clock on the wall; of processor time a check has less, see bench.judge.limits."""
@@ -65,7 +65,7 @@ class Checker:
                     return answer
                 self._end()
             if time.monotonic() - began >= self.seconds:
-                return _check_failed(f"the check did not end within {self.seconds:.0f} s")
+                return _check_failed(f"the check did not finish within {self.seconds:.0f} s")
         raise CheckerDied("the process that checks results ended without an answer")
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def judge(
     }
     findings += _against_heads(book, test, stored, answer)
     for other in sorted(others):
-        text = f"runs of this result were already handed in for test {other}"
+        text = f"runs of this result were already submitted for test {other}"
         findings.append({"code": "evidence-reused", "message": text})
     judged = replace(
         stored,
@@ -143,8 +143,8 @@ def judge(
 def _against_heads(
     book: HeadBook, test: Test, stored: Stored, answer: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """What came during the runs against what was handed in; says in the summary what the Tester saw."""
-    summary, chains = answer["summary"], [HandedIn.of(item) for item in answer["chains"]]
+    """Compare what came during the runs with what was submitted; the summary says what the Tester saw."""
+    summary, chains = answer["summary"], [SubmittedRun.of(item) for item in answer["chains"]]
     if not summary:
         return []
     known = {c.nonce: seen for c in chains if c.nonce and (seen := book.witnessed(test.id, c.nonce))}
@@ -168,7 +168,7 @@ def _check_failed(text: str) -> dict[str, Any]:
 
 
 def _against_test(test: Test, summary: dict[str, Any]) -> list[dict[str, str]]:
-    """What the test asks for and the result is not; of a result that cannot be read nothing is said."""
+    """Where the result does not match the test; nothing for a result that cannot be read."""
     if not summary:
         return []
     found = []
@@ -187,9 +187,9 @@ def _against_declared(test: Test, declared: dict[str, str]) -> list[dict[str, st
     """What submission.json says of the test and is not so; what it does not say is not held against it."""
     found = []
     for name in DECLARED:
-        asked, stated = getattr(test, "id" if name == "testid" else name), declared[name]
-        if stated and not same_word(name, asked, stated):
-            text = f"the test's {name} is {asked}, submission.json declares {stated}"
+        expected, stated = getattr(test, "id" if name == "testid" else name), declared[name]
+        if stated and not same_value(name, expected, stated):
+            text = f"the test's {name} is {expected}, submission.json declares {stated}"
             found.append(_differs("test" if name == "testid" else name, text))
     return found
 
@@ -198,18 +198,18 @@ def _differs(what: str, message: str) -> dict[str, str]:
     return {"code": f"{what}-differs", "message": message}
 
 
-def same_word(name: str, asked: str, stated: str) -> bool:
-    """Whether a word of submission.json means what the test has under this name."""
+def same_value(name: str, expected: str, stated: str) -> bool:
+    """Whether a value of submission.json means what the test has under this name."""
     if name == "model":
-        return same_model(asked, stated)
+        return same_model(expected, stated)
     if name == "division":
-        return division_word(asked) == division_word(stated)
-    return asked == stated if name == "testid" else asked.lower() == stated.lower()
+        return normal_division(expected) == normal_division(stated)
+    return expected == stated if name == "testid" else expected.lower() == stated.lower()
 
 
-def same_model(asked: str, stated: str) -> bool:
+def same_model(expected: str, stated: str) -> bool:
     """Whether two names mean one model: `resnet50_v1.5`, `resnet50`, `ResNet-50 v1.5`."""
-    left, right = (_bare(text) for text in (asked, str(stated)))
+    left, right = (_bare(text) for text in (expected, str(stated)))
     return bool(left) and left == right
 
 

@@ -70,7 +70,7 @@ def test_an_agent_that_hangs_is_killed_and_the_reason_recorded(
     assert start("os.write(0, b'.'); time.sleep(300)").wait() == 128 + 9
     (event,) = RunDirectory(tmp_path / "run").failures(attempt=2)
     assert isinstance(event.body, FailureSeen)
-    assert "node 0 (n0) was lost: nothing was heard of its agent" in event.body.failure.reason
+    assert "node 0 (n0) was lost: no message from its agent" in event.body.failure.reason
     os.close(driver)
 
 

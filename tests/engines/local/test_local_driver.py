@@ -110,7 +110,7 @@ def ends() -> Iterator[list[tuple[int, int]]]:
 
 @pytest.fixture
 def unburied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agents of these tests are no processes: there is nothing to reap but the handle."""
+    """The agents of these tests are not processes: there is nothing to reap but the handle."""
 
     def reap(_driver: driver.Driver, agent: driver._Agent) -> None:
         os.close(agent.handle)
@@ -228,7 +228,7 @@ def test_a_frozen_agent_is_declared_lost_and_killed_and_a_starved_one_is_not(
     for _ in range(3):
         driven._end_silent([frozen, starved])
     assert set(struck) == {101} and len(told) == 1
-    assert told[0].startswith("node 1 (worker-1) was lost: nothing was heard of its agent for")
+    assert told[0].startswith("node 1 (worker-1) was lost: no message from its agent for")
     for agent in (frozen, starved):
         os.close(agent.handle)
 

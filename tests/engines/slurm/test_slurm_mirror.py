@@ -20,11 +20,11 @@ from trainshed.engines.slurm import remote
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.profile import save
 from trainshed.errors import TrainshedError, UsageError
-from trainshed.runs import places, site
+from trainshed.runs import locations, site
 from trainshed.runs.directory import RunDirectory, finished
 from trainshed.runs.events import Submitted
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.outcome import Outcome
-from trainshed.runs.places import RunPlace
 from trainshed.runs.site import RemoteSite, SiteError
 from trainshed.runs.states import RunState
 from trainshed.spec.job import JobSpec
@@ -60,7 +60,7 @@ def _mirror(there: RunDirectory) -> Run:
     client = Client()
     here = RunDirectory(client.home / "runs" / there.id)
     here.path.mkdir(parents=True)
-    places.mark(here, RunPlace(path=str(there.path), site=SITE.to_json()))
+    locations.make_mirror(here, RunLocation(path=str(there.path), site=SITE.to_json()))
     here.writer("submit").append(FIRST)
     return client.get(there.id)
 

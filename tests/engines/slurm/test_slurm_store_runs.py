@@ -1,4 +1,4 @@
-"""Runs that lie in an object store: one that was removed there, or cannot be reached, hides no other."""
+"""Runs that are in an object store: one that was removed there, or cannot be reached, hides no other."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainshed import Client
 from trainshed.engines.slurm import engine as slurm
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.states import JobState, QueueEntry
-from trainshed.runs import carrier, places
+from trainshed.runs import locations, store_sync
 from trainshed.runs.directory import RunDirectory, finished
 from trainshed.runs.events import Accepted, Submitted
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.outcome import Outcome
-from trainshed.runs.places import RunPlace
 from trainshed.runs.states import RunState
 
 pytestmark = [pytest.mark.slurm, pytest.mark.core]
@@ -48,8 +48,8 @@ def _run(shop: Path, name: str) -> RunDirectory:
     run.writer("submit").append(Submitted(name=name, engine="slurm", shape="1x1", settings={"settings": {}}))
     run.writer("submit").append(Accepted("7"))
     run.write("job.yaml", "name: job\ncommand: 'true'\n")
-    places.mark(run, RunPlace(url=url))
-    carrier.publish_submission(run, url, None)
+    locations.make_mirror(run, RunLocation(url=url))
+    store_sync.publish_submission(run, url, None)
     return run
 
 
@@ -80,9 +80,9 @@ def test_the_store_is_reached_with_the_clients_own_keys(shop: Path, monkeypatch:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-process")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-process")
     run = _run(shop, "a")
-    places.mark(run, RunPlace(url="s3://cluster/runs/a"))
+    locations.make_mirror(run, RunLocation(url="s3://cluster/runs/a"))
     seen: list[str] = []
-    monkeypatch.setattr(carrier, "pull", lambda _run, _url, keys: seen.append(keys.access_key))
+    monkeypatch.setattr(store_sync, "pull", lambda _run, _url, keys: seen.append(keys.access_key))
     own = {
         "AWS_ACCESS_KEY_ID": "ann", "AWS_SECRET_ACCESS_KEY": "hush-hush", "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "PATH": "/usr/bin:/bin",

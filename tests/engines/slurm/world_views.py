@@ -74,7 +74,7 @@ def tensorflow(env: Env) -> tuple[int, list[str]]:
 
 
 def mpi_is_singleton(env: Env) -> bool:
-    """Whether an MPI library, loaded in the process, makes a world of its own instead of asking srun for one.
+    """Whether an MPI library, loaded in the process, makes its own world instead of asking srun for one.
 
     Open MPI takes SLURM_JOBID as an order to use Slurm and SLURM_STEP_ID (or SLURM_STEPID) as a sign that srun
     has started it; all of them take the variables of PMI, PMIx and of their own launcher as a world.

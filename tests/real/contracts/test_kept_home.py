@@ -69,4 +69,4 @@ def test_without_isolation_each_nodes_home_is_kept_apart(shed: Shed) -> None:
             Path(f"checkpoints/{found}-{node}"),
         ]
     notes = json.loads((shed.path(found) / "plan.json").read_text())["notes"]
-    assert any(note.startswith("home is each node's own") for note in notes)
+    assert any(note.startswith("home is separate on each node") for note in notes)

@@ -1,4 +1,4 @@
-"""The README's way to install, in a virtual environment of its own, away from the checkout."""
+"""The README's way to install, in its own virtual environment, away from the checkout."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_a_hanging_rank_is_named_with_its_last_output(shed: Shed) -> None:
     done = shed.cli("run", job)
     assert done.returncode == 124
     assert "longest without output: rank 1 on node 0, for" in done.stderr
-    assert "still at work on node 0" in done.stderr
+    assert "still running on node 0" in done.stderr
     shown = shed.cli("show", "last").stdout
     assert "LAST WROTE" in shown and "rank 1" in shown
 

@@ -16,7 +16,7 @@ from support import ENVIRONMENTS, Shed
 
 pytestmark = [pytest.mark.contracts, pytest.mark.real, pytest.mark.field, pytest.mark.timeout(600)]
 
-# A world of one is a case of its own in every framework. Whether two ranks share a node matters where a node has
+# A world of one is its own case in every framework. Whether two ranks share a node matters where a node has
 # a helper or a port for each rank, which 2x2 shows as well.
 FEW = {
     "ddp": ("1x1", "2x2"),

@@ -88,7 +88,7 @@ def test_a_job_takes_code_and_data_from_the_store_and_leaves_its_outputs_there(
     assert (slot / "tree" / "part-1").stat().st_ino == fetched, "not fetched again"
     (slot / "tree" / "part-0").write_text("spoilt")
     assert stored.cli("run", job).returncode == 0
-    assert (slot / "tree" / "part-0").stat().st_size == 10_000, "a changed slot is fetched anew"
+    assert (slot / "tree" / "part-0").stat().st_size == 10_000, "a changed slot is fetched again"
 
 
 def test_outputs_reach_the_store_while_the_job_runs_and_after_it_failed(stored: Shed, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_lost_store_is_reported_with_where_the_outputs_lie(stored: Shed, tmp_p
     rest = stored.home / "scratch" / run / "node-0" / "job" / "outputs" / "out" / "from-0"
     assert rest.stat().st_size == 1000, "nothing that was written disappears"
     events = "".join(path.read_text() for path in (stored.path(run) / "events").glob("driver-*.jsonl"))
-    assert f"outputs that could not be saved lie in {stored.home / 'scratch' / run}" in events
+    assert f"outputs that could not be saved are in {stored.home / 'scratch' / run}" in events
 
 
 def test_a_full_disk_is_one_clear_error(stored: Shed, tmp_path: Path) -> None:

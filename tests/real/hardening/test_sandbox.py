@@ -56,7 +56,7 @@ def test_what_a_job_reports_never_takes_the_place_of_what_its_agent_wrote(shed: 
     assert "forged" not in (node / "metrics.jsonl").read_text() if (node / "metrics.jsonl").exists() else True
     notes = shed.cli("show", str(summary["id"])).stdout
     for name in ("metrics.jsonl", "rank-1.log", "link", "pipe"):
-        assert f"reports/{name} was left there" in notes
+        assert f"reports/{name} was not collected" in notes
 
 
 def test_a_job_has_no_capabilities_and_changes_nothing_of_the_system(shed: Shed) -> None:
@@ -184,7 +184,7 @@ def test_an_ordinary_user_gets_the_same_boundary(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_the_job_names_does_not_hide_the_nodes_own(shed: Shed) -> None:
-    """The home of this contract lies below /home, which the command names as a whole."""
+    """The home of this contract is below /home, which the command names as a whole."""
     job = shed.job(contract="apulis", command="ls /home >/dev/null; touch ~/written && ls ~/written")
     done = shed.cli("run", job)
     assert done.returncode == 0, done.stderr

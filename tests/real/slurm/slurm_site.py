@@ -57,7 +57,7 @@ class Site:
         until(
             lambda: self.state(run).state.is_final,
             seconds,
-            lambda: f"the end of {run.id} ({self.words(run)})",
+            lambda: f"the end of {run.id} ({self.driver_log(run)})",
         )
         until(lambda: not processes_of(run.id), 20.0, lambda: f"nothing left: {processes_of(run.id)}")
         until(lambda: not self._left(run), 20.0, lambda: f"no file left: {self._left(run)}")
@@ -72,12 +72,12 @@ class Site:
         def seen() -> bool:
             ended = self.state(run).state.is_final
             found = any(text in path.read_text() for path in run.path.glob("node-*/rank-*.log"))
-            assert found or not ended, self.words(run)
+            assert found or not ended, self.driver_log(run)
             return found
 
-        until(seen, seconds, lambda: f"{text!r} in a log of {run.id} ({self.words(run)})")
+        until(seen, seconds, lambda: f"{text!r} in a log of {run.id} ({self.driver_log(run)})")
 
-    def words(self, run: RunDirectory) -> str:
+    def driver_log(self, run: RunDirectory) -> str:
         files = [*run.events_folder.glob("*.jsonl"), run.path / "driver.log", *run.path.glob("node-*/*.log")]
         return "\n".join(path.read_text()[-2000:] for path in files if path.exists())
 

@@ -53,7 +53,7 @@ def test_preemption_starts_a_run_again_with_a_fresh_plan(site: Site) -> None:
     if site.state(run).state is RunState.PENDING:
         site.cluster.look("scontrol", "update", f"JobId={site.number(run)}", "StartTime=now")
     ended = site.wait(run)
-    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(run)
+    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.driver_log(run)
     kinds = [event.kind for event in run.events()]
     assert Kind.PENDING in kinds and kinds.count(Kind.FINISHED) == 1
     assert (run.path / "plan.json").stat().st_mtime_ns > planned and (
@@ -67,7 +67,7 @@ def test_a_restarted_controller_changes_nothing(own_site: Site) -> None:
     site.wait_log(run, "working")
     site.cluster.kill("slurmctld")
     try:
-        site.engine._asked.clear()
+        site.engine._queried.clear()
         now = site.state(run)
         assert now.state is RunState.RUNNING and "not known now" in now.reason, (
             "not to be reached is not gone"
@@ -100,10 +100,10 @@ def test_dead_hosts_and_the_time_limit_always_end_in_a_true_state(site: Site) ->
     _kill_processes_on(site, "node1")
     try:
         ended = site.wait(late, 90)
-        assert (ended.state, ended.exit_code) == (RunState.FAILED, 124), site.words(late)
+        assert (ended.state, ended.exit_code) == (RunState.FAILED, 124), site.driver_log(late)
         assert "time limit" in ended.reason and (late.path / "outputs/node-0/out/saved").exists()
         ended = site.wait(lost, 90)
-        assert ended.state is RunState.FAILED, site.words(lost)
+        assert ended.state is RunState.FAILED, site.driver_log(lost)
         assert ended.outcome and ended.outcome.failure and ended.outcome.failure.cause is Cause.NODE
         until(lambda: site.state(again).state is RunState.PENDING, 90, "requeued")
     finally:
@@ -111,7 +111,7 @@ def test_dead_hosts_and_the_time_limit_always_end_in_a_true_state(site: Site) ->
             site.cluster.start_node(name)
     site.cluster.ask("scontrol", "update", f"JobId={site.number(again)}", "StartTime=now")
     ended = site.wait(again, 90)
-    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(again)
+    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.driver_log(again)
 
 
 def _kill_processes_on(site: Site, node: str) -> None:
@@ -165,4 +165,4 @@ def test_a_frozen_agent_ends_the_run_with_its_reason(site: Site) -> None:
     assert frozen
     ended = site.wait(run, 150)
     assert ended.state is RunState.FAILED and ended.failure and ended.failure.cause is Cause.NODE
-    assert "silent" in ended.reason or "nothing was heard" in ended.reason, ended.reason
+    assert "sent nothing" in ended.reason or "no message from" in ended.reason, ended.reason

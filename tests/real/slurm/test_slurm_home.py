@@ -24,7 +24,7 @@ print((pathlib.Path.home() / "ib_config").read_text(), flush=True)
 def test_what_both_nodes_left_in_the_home_lies_in_the_shared_folder(site: Site) -> None:
     run = site.submit(site.job(SCRIPT, contract="apulis"))
     ended = site.wait(run, 200)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.driver_log(run))
     (kept,) = {Path(node["kept_home"]) for node in run.plan_json()["nodes"]}
     assert kept.parent == Path(os.environ["TRAINSHED_HOME"]) / "homes"
     assert {path.name: path.read_text() for path in (kept / "checkpoints").iterdir()} == {

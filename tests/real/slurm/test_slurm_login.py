@@ -102,7 +102,7 @@ def test_a_run_from_a_laptop_brings_its_files_there_and_its_results_back(
     run = laptop.submit(laptop.job(SCRIPT, **fields))
     assert run.path.parent == laptop.folder / "laptop/runs"
     ended = laptop.wait(run)
-    assert ended.state is RunState.SUCCEEDED, laptop.words(run)
+    assert ended.state is RunState.SUCCEEDED, laptop.driver_log(run)
     assert "found content 14" in (run.node(1) / "rank-1.log").read_text()
     assert (run.path / "outputs/node-0/out/model").read_text() == "weights"
     written = [p for name in ("home", "laptop") for p in (laptop.folder / name).rglob("*") if p.is_file()]

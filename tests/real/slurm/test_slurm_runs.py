@@ -68,7 +68,7 @@ def test_the_job_files_that_run_locally_run_unchanged(site: Site, environment: s
     path, changes = JOBS[environment]
     run = site.submit(load_job(ROOT / "examples" / path, changes))
     ended = site.wait(run, 200)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.driver_log(run))
     plan = run.plan_json()
     assert len(plan["nodes"]) == 2 and plan["isolated"]
     logs = "".join(path.read_text() for path in run.path.glob("node-*/*.log"))
@@ -91,7 +91,7 @@ def test_every_contract_finds_its_paths_on_the_nodes(site: Site, contract: str) 
     )
     run = site.submit(job)
     ended = site.wait(run)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.driver_log(run))
     plan = run.plan_json()
     assert plan["contract"] == contract
     folders = [process["cwd"] for node in plan["nodes"] for process in node["processes"]]
@@ -105,7 +105,7 @@ def test_nodes_have_names_addresses_ports_and_folders_of_their_own(site: Site) -
     nodes = run.plan_json()["nodes"]
     assert len({node["address"] for node in nodes}) == 2
     first, second = _log(run.path, 0), _log(run.path, 1)
-    # Of the machine's own /tmp a node sees no more than what lies there and it needs: the checkout, the test's
+    # Of the machine's own /tmp a node sees no more than what is there and it needs: the checkout, the test's
     # home, and where inputs are kept for later runs.
     needed = {path.parts[2] for path in (ROOT, site.folder) if path.parts[1] == "tmp"}
     needed.add(f"trainshed-{os.getuid()}")
@@ -127,7 +127,7 @@ def test_devices_are_those_slurm_gave_the_job(site: Site) -> None:
     busy = site.submit(site.job(ENDLESS, "busy", resources="2x2:ascend"), nodelist="node[1-2]")
     site.wait_log(busy, "working")
     run = site.submit(site.job(script, resources="2x2:ascend"), nodelist="node[1-2]")
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     site.stop(busy, "enough")
     site.wait(busy)
     taken = [node["env"]["ASCEND_VISIBLE_DEVICES"] for node in busy.plan_json()["nodes"]]
@@ -161,9 +161,9 @@ def test_a_failed_attempt_is_tried_again_with_fresh_ports_and_its_log_kept(site:
         isolation="plain",
     )
     ended = site.wait(run)
-    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.words(run)
+    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2), site.driver_log(run)
     earlier, later = ((run.node(0) / f"rank-0{mark}.log").read_text() for mark in (".attempt-1", ""))
-    # Leased anew by each attempt, which may well give the same ones: the first has let go of them.
+    # Leased again by each attempt, which may well give the same ones: the first has let go of them.
     assert earlier.startswith("port ") and later.startswith("port ") and earlier != later
 
 
@@ -267,7 +267,7 @@ def test_a_profile_changes_the_job_and_not_the_job_file(site: Site) -> None:
     save("lab", values, site.client.home)
     script = "import os; print(os.environ['SITE'], os.environ['PATH'], os.environ['SLURM_JOB_PARTITION'])"
     run = site.submit(site.job(script, resources="1x1"), profile="lab")
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     found = _log(run.path, 0)
     assert found.startswith("lab ") and "/lab/bin:" in found and found.strip().endswith(" high")
 
@@ -297,7 +297,7 @@ def test_of_several_jobs_those_before_a_refused_one_run_and_it_is_named(site: Si
 def test_an_interface_that_a_node_lacks_is_named(site: Site) -> None:
     run = site.submit(site.job(HELLO), interface="ib7")
     ended = site.wait(run)
-    assert ended.state is RunState.FAILED and "ib7" in ended.reason and "cannot take part" in ended.reason
+    assert ended.state is RunState.FAILED and "ib7" in ended.reason and "cannot be used" in ended.reason
     run = site.submit(site.job(HELLO), interface="lo")
     assert site.wait(run).state is RunState.SUCCEEDED
 
@@ -331,7 +331,7 @@ def test_a_job_with_an_image_runs_in_it_on_every_node(site: Site, image: str) ->
     fields = {"entry": None, "command": script, "image": image, "env": {"MARK": "marked"}}
     run = site.submit(site.job("", outputs=[{"name": "out"}], **fields), container="podman")
     ended = site.wait(run)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.driver_log(run))
     for index in (0, 1):
         text = (run.node(index) / f"node-{index}.log").read_text()
         assert "marked" in text and "No such file" in text

@@ -30,5 +30,5 @@ def test_it_trains_to_its_end_on_slurm(name: str, shape: str, site: Site) -> Non
         pytest.skip(f"trainshed env create {stranger.environment}")
     run = site.submit(load_job(stranger.job(name, shape)))
     ended = site.wait(run, 500)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, site.driver_log(run))
     check(name, shape, "".join(log.read_text(errors="replace") for log in run.path.glob("node-*/*.log")))

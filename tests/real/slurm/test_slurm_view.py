@@ -33,7 +33,7 @@ def _views(run: RunDirectory, pattern: str = "rank-*.log") -> list[dict[str, str
 
 def test_every_rank_sees_the_world_it_is_in(site: Site) -> None:
     run = site.submit(site.job(PRINT, launcher="pytorch", resources="2x2"))
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     views, names = _views(run), [node["name"] for node in run.plan_json()["nodes"]]
     expected = [(rank, 4, rank % 2, rank // 2, 2) for rank in range(4)]
     assert [world_views.torchrun(env) for env in views] == expected
@@ -51,7 +51,7 @@ def test_every_rank_sees_the_world_it_is_in(site: Site) -> None:
 def test_a_command_and_what_it_starts_do_not_take_the_nodes_task_for_a_world(site: Site) -> None:
     command = f'{sys.executable} -c "{PRINT}"'
     run = site.submit(site.job("", entry=None, command=command, resources="2x2"))
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     views = _views(run, "node-*.log")
     assert [env["SLURM_NODEID"] for env in views] == ["0", "1"]
     assert all(world_views.mpi_is_singleton(env) and "SLURM_NTASKS" not in env for env in views)
@@ -74,7 +74,7 @@ def test_torchrun_inside_a_command_makes_the_same_world(site: Site) -> None:
         resources="2x2",
     )
     run = site.submit(job)
-    assert site.wait(run, 150).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run, 150).state is RunState.SUCCEEDED, site.driver_log(run)
     views = _views(run, "view-*.txt")
     assert [world_views.torchrun(env)[:3] for env in views] == [(r, 4, r % 2) for r in range(4)]
     assert not any("SLURM_NTASKS" in env for env in views), "Lightning must choose torchrun's world here"
@@ -87,7 +87,7 @@ def test_a_home_with_blanks_and_signs_works_on_the_cluster(
     home.mkdir()
     monkeypatch.setenv("TRAINSHED_HOME", str(home))
     run = site.submit(site.job("print('fine')", resources="2x1"))
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     assert run.path.parent == home / "runs" and "fine" in (run.node(1) / "rank-1.log").read_text()
     assert (run.path / "driver.log").exists()
 
@@ -123,7 +123,7 @@ def test_what_a_dry_run_printed_is_what_was_launched(site: Site, monkeypatch: py
     run = started.directory
     assert (folder / "script").read_text() == printed.text.replace(f"{job.name}-preview", run.id)
     assert not any("time" in word or "nice" in word for word in (folder / "arguments").read_text().split())
-    assert site.wait(run).state is RunState.SUCCEEDED, site.words(run)
+    assert site.wait(run).state is RunState.SUCCEEDED, site.driver_log(run)
     names = (f"{job.name}-preview", run.id)
     assert_same_plan(json.loads(json.dumps(printed.plan.to_json())), run.plan_json(), names, BY_ALLOCATION)
 
@@ -145,13 +145,13 @@ def test_two_hundred_runs_are_polled_with_one_squeue(site: Site, monkeypatch: py
             (folder / name).write_text(COUNTER.format(file=folder / "asked", real=f"/usr/bin/{name}"))
             (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        site.engine._asked.clear()
+        site.engine._queried.clear()
         found = site.client.summaries()
         assert [summary.state for summary in found] == [RunState.PENDING] * len(started)
         (asked,) = (folder / "asked").read_text().splitlines()
         assert "--states=all" in asked
         site.cluster.ask("scancel", f"--user={os.getuid()}")
-        site.engine._asked.clear()
+        site.engine._queried.clear()
         (folder / "asked").unlink()
         assert {summary.state for summary in site.client.summaries()} == {RunState.STOPPED}
         assert len((folder / "asked").read_text().splitlines()) <= 2, "and one sacct for all that have ended"

@@ -139,13 +139,13 @@ def test_an_interrupted_upload_continues_with_the_parts_that_are_there(
     assert client.find_multipart(bucket, "big") == ""
 
 
-@pytest.mark.parametrize(("here", "part"), [(True, 32 * MIB), (False, 8 * MIB)])
+@pytest.mark.parametrize(("is_local", "part"), [(True, 32 * MIB), (False, 8 * MIB)])
 def test_an_interrupted_download_continues_with_the_parts_that_are_there(
-    tmp_path: Path, store: Credentials, bucket: str, client: S3Client, here: bool, part: int
+    tmp_path: Path, store: Credentials, bucket: str, client: S3Client, is_local: bool, part: int
 ) -> None:
     file = fill(tmp_path / "big", 3 * part - 1)
     copy(str(file), f"s3://{bucket}/big", credentials=store)
-    client.is_here = here
+    client.is_local = is_local
     reader = RemoteReader(client, bucket, "")
     root = Root(str(tmp_path / "to"))
 
@@ -161,7 +161,7 @@ def test_an_interrupted_download_continues_with_the_parts_that_are_there(
     again.suspend()
     (partial,) = (p for p in (tmp_path / "to").iterdir() if "journal" not in p.name)
     assert partial.read_bytes()[2 * part :] == file.read_bytes()[2 * part :]
-    if here:
+    if is_local:
         copy(f"s3://{bucket}/big", str(tmp_path / "to/big"), credentials=store)
         assert (tmp_path / "to/big").read_bytes() == file.read_bytes()
         assert [p.name for p in (tmp_path / "to").iterdir()] == ["big"]

@@ -61,7 +61,7 @@ def test_fifty_random_kills_lose_nothing_and_tear_nothing(
             until(lambda pid=before.store_pid: embedded.status(endpoint.home).store_pid not in (0, pid), 60)
         if up:
             seen = {e.name: e.etag for e in list_tree_or_nothing(remote, store)}
-            if "large" in seen:  # its ETag is no MD5: only its bytes tell
+            if "large" in seen:  # its ETag is not an MD5: only its bytes show it
                 large = read_bytes(f"{remote}/large", credentials=store)
                 seen["large"] = hashlib.md5(large).hexdigest()
             for name, digest in seen.items():

@@ -35,7 +35,7 @@ Lie = Callable[[Path, HeadBook], None]
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """`trainshed tester serve` in a process of its own."""
+    """`trainshed tester serve` in its own process."""
     command = [*TRAINSHED, "tester", "serve", "--folder", str(folder), "--port", "0", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -85,7 +85,7 @@ def rewritten_with_its_chain(folder: Path, _: HeadBook) -> None:
 
 
 def invented(folder: Path, book: HeadBook) -> None:
-    """All of run 1 made anew under a nonce for which nothing ever ran."""
+    """All of run 1 made again under a nonce for which nothing ever ran."""
     old, nonce = chain.read((folder / f"runs/1/{PATH}").read_bytes()).nonce, book.issue(TEST)
 
     def exchange(records: Records) -> None:

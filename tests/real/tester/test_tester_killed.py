@@ -30,7 +30,7 @@ KILLS = 8
 
 
 class Killed:
-    """`trainshed tester serve` in a process of its own, on one port through all its lives."""
+    """`trainshed tester serve` in its own process, on one port through all its lives."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def variant(result: Path, target: Path, index: int) -> Path:
-    """The same result with a word of its own, so that each of the 50 is another result."""
+    """The same result with its own word, so that each of the 50 is another result."""
     shutil.copytree(result, target, copy_function=os.link)
     (target / "note.txt").write_text(f"result {index}\n" * (index * 100))
     (target / "manifest.json").unlink()

@@ -40,7 +40,7 @@ def moxing_wrapper(run):
         if config.enable_modelarts:
             import moxing as mox
 
-            # Each rank has files of its own, so each takes its own away.
+            # Each rank has its own files, so each takes its own away.
             rank = int(os.getenv("RANK_ID", "0"))
             for name in sorted(os.listdir(config.output_path)):
                 if name.endswith(f"_{rank}.json") or (rank == 0 and "_" not in name):

@@ -37,7 +37,7 @@ REQUIRED = ("rules.json", "session.json", "system.json", "result.json", "train_r
 # Recalculating must give the same number; this only forgives another machine's last digit.
 RELATIVE = 1e-9
 log = logging.getLogger(__name__)
-# Words and bookkeeping that need not be measured again.
+# Texts and bookkeeping that need not be measured again.
 NOT_COMPARED = {"trainshed"}
 
 
@@ -48,7 +48,7 @@ class Checked:
     findings: list[Reason] = field(default_factory=list)
     result: Result | None = None
     facts: list[RunFacts] = field(default_factory=list)
-    """What tells each run from any other."""
+    """What distinguishes each run from any other."""
 
     @property
     def ok(self) -> bool:
@@ -61,7 +61,7 @@ class Checked:
 
 
 Expected = Callable[[Rules], Rules]
-"""Gives the organiser's rules for a result that brings its own; UsageError when there are none for it."""
+"""Gives the organiser's rules for a result with its own rules; UsageError when there are none for it."""
 
 
 def check(folder: Path, expected: Expected | None = None) -> Checked:
@@ -107,13 +107,13 @@ def _check_folder(folder: Path, expected: Expected | None, checked: Checked) -> 
     _check_system(folder, rules, checked)
     if expected is not None:
         try:
-            asked = expected(rules)
+            required = expected(rules)
         except TrainshedError as error:
             checked.add("rules-differ", error.message)
             return
-        _check_rules(rules, asked, checked)
-        # The organiser's rules count, whatever a result brings: also its patterns are not searched with.
-        rules = asked
+        _check_rules(rules, required, checked)
+        # The organiser's rules count, not those of the result: its patterns are not used either.
+        rules = required
     measured = measure_folder(folder, rules)
     again, checked.facts = measured.result, measured.facts
     for reason in again.reasons:
@@ -133,7 +133,7 @@ def _check_folder(folder: Path, expected: Expected | None, checked: Checked) -> 
 
 
 def _check_run(run: RunResult, measured: Measurement, checked: Checked) -> None:
-    """Without its events, its plan, its job and its logs nothing tells that a run is one."""
+    """Without its events, its plan, its job and its logs nothing proves that a run took place."""
     for name in measured.missing[run.index]:
         checked.add("file-missing", f"{run.folder}/{name} is missing")
     if measured.states[run.index] not in {SUCCEEDED, *ENDED_BADLY}:
@@ -146,8 +146,8 @@ def _check_schema(folder: Path, checked: Checked) -> None:
     if not path.is_file():
         return
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON")
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
 
     try:
         json.loads(path.read_text("utf-8"), parse_constant=refuse)
@@ -178,14 +178,12 @@ def _check_rules(rules: Rules, expected: Rules, checked: Checked) -> None:
     mine, theirs = rules.model_dump(), expected.model_dump()
     for name in mine:
         if mine[name] != theirs[name]:
-            text = (
-                f"the result was made by other rules: {name} is {mine[name]!r}, asked for is {theirs[name]!r}"
-            )
+            text = f"the result was made with different rules: {name} is {mine[name]!r}, expected is {theirs[name]!r}"
             checked.add("rules-differ", text)
 
 
 def _compare(stated: Result, again: Result, checked: Checked) -> bool:
-    """Every number and word of the stated result against the one measured now; whether all are the same."""
+    """Compare every value of the stated result with the one measured now; whether all are the same."""
     left, right = stated.model_dump(by_alias=True), again.model_dump(by_alias=True)
     found = differences(left, right)
     for where, a, b in found:
@@ -201,7 +199,7 @@ def _check_derived(folder: Path, result: Result, measured: Measurement, checked:
         if not path.is_file():
             checked.add("file-missing", f"{name} is missing")
         elif path.read_text("utf-8", errors="replace") != text:
-            checked.add("derived-differs", f"{name} does not say what the evidence says")
+            checked.add("derived-differs", f"{name} differs from the evidence")
 
 
 def differences(a: Any, b: Any, where: str = "") -> list[tuple[str, Any, Any]]:

@@ -37,7 +37,7 @@ def state_faults(evidence: RunEvidence) -> list[Reason]:
 
 
 def first_failure(evidence: RunEvidence) -> Failure | None:
-    """What went wrong first, as the end of the run tells it."""
+    """What went wrong first, as recorded at the end of the run."""
     return next((body.outcome.failure for _, body in evidence.bodies(Finished)[-1:]), None)
 
 
@@ -46,9 +46,7 @@ def presence_faults(evidence: RunEvidence, metered: dict[int, RankEvidence], rul
     nodes = {r.node for r in evidence.ranks.values()} | set(evidence.nodes)
     for node in range(rules.nodes):
         if node not in nodes:
-            found.append(
-                Reason(code="node-missing", message=f"node {node} of {rules.nodes} left nothing behind")
-            )
+            found.append(Reason(code="node-missing", message=f"node {node} of {rules.nodes} left no files"))
     for rank in range(rules.ranks):
         if rank not in metered:
             text = f"rank {rank} of {rules.ranks} has no meter file"
@@ -74,7 +72,7 @@ def ingested_faults(other: Ingested, rules: Rules) -> list[Reason]:
     """Ranks and servers that are missing, and those that the run does not have."""
     found = []
     for rank in sorted(set(speakers(rules)) - set(other.throughputs)):
-        text = f"rank {rank} of {rules.ranks} has no throughput in {other.place}"
+        text = f"rank {rank} of {rules.ranks} has no throughput in {other.origin}"
         found.append(Reason(code="rank-missing", message=text))
     strange = {f"rank {rank}" for rank in other.throughputs if rank >= rules.ranks}
     strange |= {f"server {n}" for n in {*other.servers, *other.accuracies} if n >= rules.nodes}
@@ -143,16 +141,16 @@ def _dataset_reasons(name: str, session: MeterSession, rule: DatasetRule | None)
         return []
     mark = session.first("dataset")
     if mark is None:
-        return [Reason(code="dataset-unknown", message=f"{name} did not say which data set it read")]
+        return [Reason(code="dataset-unknown", message=f"{name} did not record which data set it read")]
     promised = {"name": rule.name, **rule.pins}
     return [reason for key, value in promised.items() for reason in _compared(name, mark, key, value)]
 
 
 def _compared(name: str, mark: Mark, key: str, value: str | int) -> list[Reason]:
-    """One thing that was promised of the data set against what a rank said."""
+    """Compare one expected property of the data set with what a rank recorded."""
     said, what = mark.fields.get(key), key.replace("_", " ")
     if said is None:
-        text = f"{name} did not say the {what} of its data set, the rules ask for {value}"
+        text = f"{name} did not record the {what} of its data set, the rules ask for {value}"
         return [Reason(code="dataset-unknown", message=text)]
     if said != value:
         text = f"{name} read a data set with {what} {said}, the rules ask for {value}"
@@ -180,8 +178,8 @@ def not_finite_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
             for mark in session.marks:
                 value = mark.fields.get("value")
                 if mark.event in {"quality", "loss"} and not is_finite(value):
-                    word = mark.fields.get("not_finite", "no number")
-                    text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {word}"
+                    shown = mark.fields.get("not_finite", "no number")
+                    text = f"rank {rank.rank}: {mark.fields.get('name', 'loss')} became {shown}"
                     found.append(Reason(code="not-finite", message=text))
                     break
     return found

@@ -60,7 +60,7 @@ def folder_faults(folder: Path) -> list[Reason]:
         if depth > MAX_DEPTH or files > MAX_FILES or total > MAX_TOTAL_BYTES or len(found) >= 20:
             text = (
                 f"a result has at most {MAX_FILES} files and folders, {MAX_DEPTH} levels and "
-                f"{MAX_TOTAL_BYTES >> 30} GiB; this one goes beyond"
+                f"{MAX_TOTAL_BYTES >> 30} GiB; this one exceeds that"
             )
             found.append(Reason(code="folder-limits", message=text))
             break

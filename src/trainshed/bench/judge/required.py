@@ -1,4 +1,4 @@
-"""The files that every run must have left: without them nothing tells that it was one.
+"""The files that every run must have left: without them nothing proves that it took place.
 
 Contradictions between files are found by `cross`; here only absence counts.
 """

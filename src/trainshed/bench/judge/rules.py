@@ -1,8 +1,8 @@
 """What a result promised to be before it was measured.
 
 Rules are frozen into the result folder (`rules.json`) when a benchmark starts,
-so that whoever checks the result later, here or at the Tester, judges it by
-the same words. Data only: nothing here reads runs.
+so that anyone who checks the result later, here or at the Tester, judges it by
+the same rules. Data only: nothing here reads runs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DatasetRule(BenchModel):
 
     @property
     def pins(self) -> dict[str, str | int]:
-        """What the data are held to besides their name."""
+        """What the data set must match besides its name."""
         found = {
             "checksum": self.checksum or None,
             "train_samples": self.train_samples,
@@ -82,9 +82,9 @@ def _usable(patterns: dict[str, str]) -> dict[str, str]:
             groups = re.compile(text).groups
             unbounded = _unbounded(parser.parse(text))
         except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"{name}: {text!r:.80} is no regular expression: {error}") from error
+            raise ValueError(f"{name}: {text!r:.80} is not a valid regular expression: {error}") from error
         if unbounded > MAX_UNBOUNDED:
-            raise ValueError(f"{name}: {text!r:.80} repeats too often: searching with it may take for ever")
+            raise ValueError(f"{name}: {text!r:.80} repeats too often: searching with it may never end")
         if groups != 1:
             raise ValueError(f"{name}: {text!r} has {groups} groups, one is needed: (…) around the number")
     return patterns

@@ -175,7 +175,7 @@ def read_run(root: Path) -> RunEvidence:
 
 
 def final_state(evidence: RunEvidence) -> str:
-    """The state in which the run finished, "unfinished" when it has no end, "" when nothing tells."""
+    """The state in which the run finished, "unfinished" when it has no end, "" when it is unknown."""
     if not evidence.events:
         return ""
     ends = evidence.bodies(Finished)
@@ -210,7 +210,7 @@ def _read_events(evidence: RunEvidence) -> None:
                     continue
                 event = events.from_line(line, path.stem)
                 if event is None:
-                    evidence.add_defect("truncated", name, f"{name} line {number} is not whole JSON")
+                    evidence.add_defect("truncated", name, f"{name} line {number} is not complete JSON")
                 else:
                     reading.finite(event.time)
                     found.append(event)
@@ -258,7 +258,7 @@ def _processes(nodes: list[dict[str, Any]]) -> Iterator[PlannedProcess]:
     for node in nodes:
         for process in node.get("processes", ()):
             if not process.get("helper"):
-                rank, argv = process.get("rank"), tuple(str(word) for word in process["argv"])
+                rank, argv = process.get("rank"), tuple(str(argument) for argument in process["argv"])
                 yield PlannedProcess(
                     str(process["name"]), int(node["index"]), None if rank is None else int(rank), argv
                 )
@@ -346,7 +346,7 @@ def _lines(path: Path, evidence: RunEvidence) -> Iterator[tuple[int, dict[str, A
         return
     for number, value in reading.lines(data):
         if value is None:
-            evidence.add_defect("truncated", name, f"{name} line {number} is not whole JSON")
+            evidence.add_defect("truncated", name, f"{name} line {number} is not complete JSON")
         yield number, value
 
 

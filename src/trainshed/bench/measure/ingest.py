@@ -44,7 +44,7 @@ class Ingested:
     quality: float | None = None
     quality_source: str = ""
     throughput_source: str = ""
-    place: str = ""
+    origin: str = ""
     rank_size: int | None = None
     settings: dict[str, object] = field(default_factory=dict)
     defects: list[Defect] = field(default_factory=list)
@@ -167,7 +167,7 @@ def _accuracy_file(path: Path, server: int, found: Ingested) -> None:
     if value is not None:
         earlier = found.accuracies.setdefault(server, value)
         if earlier != value:
-            text = f"{path.name} was left twice, with {earlier:g} and {value:g}"
+            text = f"{path.name} was written twice, with {earlier:g} and {value:g}"
             found.defects.append(Defect("rank-twice", path.name, text))
 
 
@@ -219,7 +219,7 @@ def _log_value(name: str, text: str, rank: int, path: Path, found: Ingested) -> 
         # The last line of a log counts: scripts print a running figure.
         if found.throughput_source in ("", PATTERN):
             found.throughputs[rank] = value
-            found.throughput_source, found.place = PATTERN, "its log"
+            found.throughput_source, found.origin = PATTERN, "its log"
     elif name == "quality":
         _log_quality(found, value, PATTERN)
 
@@ -242,9 +242,9 @@ def _add(found: Ingested, rank: int, value: float | None, source: str, path: Pat
         return
     earlier = found.throughputs.setdefault(rank, value)
     if earlier != value:
-        text = f"rank {rank} left its throughput twice, {earlier:g} and, in {path.name}, {value:g}"
+        text = f"rank {rank} wrote its throughput twice, {earlier:g} and, in {path.name}, {value:g}"
         found.defects.append(Defect("rank-twice", path.name, text))
-    found.throughput_source, found.place = source, path.parent.name or str(path.parent)
+    found.throughput_source, found.origin = source, path.parent.name or str(path.parent)
 
 
 def _set_quality(found: Ingested, value: float | None, source: str) -> None:
@@ -253,7 +253,7 @@ def _set_quality(found: Ingested, value: float | None, source: str) -> None:
 
 
 def _log_quality(found: Ingested, value: float | None, source: str, over: str = "") -> None:
-    """Of logs the last value counts, unless something more trustworthy than `over` said it already."""
+    """Of logs the last value counts, unless a more trustworthy source than `over` has set it already."""
     if value is not None and found.quality_source in ("", source, over):
         found.quality, found.quality_source = value, source
 

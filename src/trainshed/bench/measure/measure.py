@@ -38,7 +38,7 @@ from trainshed.bench.result import (
 from trainshed.runs.events import RanksStarted
 
 MOST_LINES, MOST_TEXT = 20, 500
-"""Of a failing process's own words."""
+"""Of a failing process's last lines."""
 
 
 def measure_run(evidence: RunEvidence, rules: Rules, index: int = 1, folder: str = "") -> RunResult:
@@ -229,7 +229,7 @@ def _quality(
             missing = [Reason(code="quality-missing", message=f"no rank recorded the target {name!r}")]
             return nothing, nothing, nothing, missing if target else []
         quality: Quantity = Measured(value=other.quality, unit="1", source=other.quality_source)
-        untimed = NotMeasured(not_measured=f"{other.quality_source} carries no times")
+        untimed = NotMeasured(not_measured=f"{other.quality_source} has no timestamps")
         reached = target is None or target.reached(other.quality)
         return quality, untimed, untimed, [] if reached else [_not_reached(other.quality, rules)]
     values = [e.value for e in of_name]
@@ -351,15 +351,15 @@ def _seed(metered: dict[int, RankEvidence], evidence: RunEvidence, rules: Rules)
             return int(mark.fields["value"])
     if marks:
         return None
-    given = parameters(evidence.job).get(rules.seed_parameter) if rules.seed_parameter else None
+    value = parameters(evidence.job).get(rules.seed_parameter) if rules.seed_parameter else None
     started = [p.argv for p in evidence.plan.processes if p.rank is not None] if evidence.plan else []
-    word = f"--{rules.seed_parameter}={given}"
-    is_number = isinstance(given, int) and not isinstance(given, bool)
-    return given if is_number and started and all(word in argv for argv in started) else None
+    argument = f"--{rules.seed_parameter}={value}"
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and started and all(argument in argv for argv in started) else None
 
 
 def _settings(sessions: list[MeterSession], other: Ingested) -> dict[str, object]:
-    """What the script said of itself; a number that JSON does not have, such as inf, is kept as a word."""
+    """What the script said of itself; a number that JSON does not have, such as inf, is kept as text."""
     found: dict[str, object] = dict(other.settings)
     for session in sessions:
         for mark in session.all("setting"):

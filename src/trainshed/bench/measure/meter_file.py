@@ -61,9 +61,9 @@ class MeterSession:
         return [m for m in self.marks if m.event == event]
 
     def wall_of(self, mono: float) -> float:
-        """The wall time of a monotonic time, by the line next to it that carries both clocks."""
-        place = min(bisect_left(self.mono, mono), len(self.mono) - 1)
-        return self.wall[place] + (mono - self.mono[place])
+        """The wall time of a monotonic time, by the nearest line with both clocks."""
+        index = min(bisect_left(self.mono, mono), len(self.mono) - 1)
+        return self.wall[index] + (mono - self.mono[index])
 
     @property
     def clock_offset(self) -> float:
@@ -85,7 +85,7 @@ def read_sessions(
     expected = 0
     for _, line in lines:
         if line is None:
-            continue  # already reported by whoever read the lines
+            continue  # already reported when the lines were read
         try:
             event, mono, wall, seq = (
                 str(line["event"]),
@@ -111,7 +111,7 @@ def read_sessions(
                 )
             expected = int(seq) + 1
             if session.mono and mono < session.mono[-1] - ORDER_SLACK:
-                report("time-backwards", f"{name}: {event} was recorded before the line in front of it")
+                report("time-backwards", f"{name}: {event} was recorded before the previous line")
             if event == "steps":
                 _add_steps(session, line, name, report)
             else:
@@ -171,7 +171,7 @@ def _cut(session: MeterSession, length: int) -> None:
 
 
 def _check_columns(session: MeterSession, name: str, report: Report) -> None:
-    """What can be said of all steps at once."""
+    """Checks over all steps at once."""
     if not session.at:
         return
     numbers = math.isfinite(sum(session.samples)) and math.isfinite(sum(session.at))
@@ -180,7 +180,7 @@ def _check_columns(session: MeterSession, name: str, report: Report) -> None:
         _cut(session, 0)
         session.step_count = 0
     elif any(map(lt, islice(session.at, 1, None), session.at)):
-        report("time-backwards", f"{name}: a step ended before the step in front of it")
+        report("time-backwards", f"{name}: a step ended before the previous step")
 
 
 def _compare_totals(session: MeterSession, line: dict[str, Any], name: str, report: Report) -> None:

@@ -33,7 +33,7 @@ def summarise(
     if not evidence.nodes:
         return _nothing("the agents left no samples of this run")
     if started is None or ended is None or ended <= started:
-        return _nothing("nothing tells when the run began and ended")
+        return _nothing("there is no record of when the run began and ended")
     span = (started, ended)
     nodes = {
         n: [s for s in evidence.metrics.get(n, []) if started <= s.t <= ended] for n in sorted(evidence.nodes)
@@ -44,7 +44,7 @@ def summarise(
 def series(evidence: RunEvidence, node: int, samples: Sequence[NodeSample]) -> list[tuple[float, float]]:
     """(time, watts) of a node: the node's own where RAPL or a BMC was read, else its devices' sum.
 
-    A sample in which one of the devices gave no power is no reading of the node.
+    A sample in which one of the devices gave no power is not a reading of the node.
     """
     if evidence.watts.get(node):
         return sorted(evidence.watts[node])
@@ -98,7 +98,7 @@ def _no_power(why: str) -> Power:
 
 
 def _unfit(points: Points, span: Span) -> str:
-    """Why one node's readings are no measure of its power, or nothing."""
+    """Why one node's readings do not measure its power, or nothing."""
     if len(points) < MIN_SAMPLES:
         return f"{len(points)} power samples are too few, {MIN_SAMPLES} are needed"
     if (interval := _interval(points)) > MAX_INTERVAL_SECONDS:

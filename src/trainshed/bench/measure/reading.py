@@ -1,4 +1,4 @@
-"""Reads JSON of files that somebody else wrote, without trusting them: bounded, and never a traceback.
+"""Reads untrusted JSON files: bounded, and never a traceback.
 
 Whatever cannot be read is a ValueError with a short message. Knows nothing of runs.
 """

@@ -1,6 +1,6 @@
-"""`system.json`: the 33 fields of a system description, filled from what the machine tells.
+"""`system.json`: the 33 fields of a system description, filled from what the machine reports.
 
-A field that this machine cannot tell is "unknown", never a guess; `sources`
+A field that this machine does not report is "unknown", never a guess; `sources`
 says where each value came from. Fields given by the user win.
 """
 
@@ -31,7 +31,7 @@ STATUS = "Research, Development, or Internal (RDI)"
 
 
 def describe(
-    nodes: int = 1, framework: str = "", given: Mapping[str, str] | None = None
+    nodes: int = 1, framework: str = "", overrides: Mapping[str, str] | None = None
 ) -> dict[str, object]:
     """The description of `nodes` machines like this one."""
     values: dict[str, str] = dict.fromkeys(FIELDS, UNKNOWN)
@@ -51,7 +51,7 @@ def describe(
     }.items():
         values[field] = value
         sources[field] = "benchmark"
-    for field, value in (given or {}).items():
+    for field, value in (overrides or {}).items():
         if field in values and str(value).strip():
             values[field], sources[field] = str(value), "given by the user"
     return {**values, "sources": sources}

@@ -86,16 +86,16 @@ def reader(text: str) -> tuple[Reader, str]:
     """How to read one node, and what to call the source."""
     if text == "rapl":
         return rapl_reader(RAPL), "RAPL"
-    words = shlex.split(text)
+    argv = shlex.split(text)
 
     def read() -> float | None:
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return watts_in(done.stdout) if done.returncode == 0 else None
 
-    return read, f"command {Path(words[0]).name}"
+    return read, f"command {Path(argv[0]).name}"
 
 
 def watts_in(text: str) -> float | None:

@@ -148,7 +148,7 @@ def evaluation_spans(session: MeterSession) -> list[Span]:
 
 
 def _pauses(session: MeterSession, begin: float, end: float) -> list[Span]:
-    """The parts of evaluations that lie in the window, in order and without overlap."""
+    """The parts of evaluations that are in the window, in order and without overlap."""
     found: list[Span] = []
     for low, high in sorted(evaluation_spans(session)):
         low, high = max(low, begin, found[-1][1] if found else begin), min(high, end)

@@ -50,11 +50,11 @@ def train_result_values(
     }
     values: dict[str, str | int | float] = {
         "accuracy": _text(number(quality)),
-        "average_power": _or_words(watts),
-        "efficientcy": _or_words(rate / watts if rate is not None and watts else None),
-        "energy_consumption": _or_words(number(run.power.energy)),
-        "max_power": _or_words(number(run.power.maximum)),
-        "resource_util_ratio": _or_words(_ratio(number(run.device_use))),
+        "average_power": _or_not_measured(watts),
+        "efficientcy": _or_not_measured(rate / watts if rate is not None and watts else None),
+        "energy_consumption": _or_not_measured(number(run.power.energy)),
+        "max_power": _or_not_measured(number(run.power.maximum)),
+        "resource_util_ratio": _or_not_measured(_ratio(number(run.device_use))),
         "throughput_ratio": _text(rate),
         "total_start_time": _clock(min((r.started for r in runs if r.started), default=None)),
         "total_end_time": _clock(max((r.ended for r in runs if r.ended), default=None)),
@@ -121,7 +121,7 @@ def _text(value: float | None) -> str:
     return NOT_MEASURED if value is None else repr(value)
 
 
-def _or_words(value: float | None) -> str | float:
+def _or_not_measured(value: float | None) -> str | float:
     return NOT_MEASURED if value is None else value
 
 

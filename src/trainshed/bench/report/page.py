@@ -1,6 +1,6 @@
 """The report as one HTML file that needs nothing else: no script, no font, no network.
 
-The page itself is the template `report.html`, in which every word is escaped;
+The page itself is the template `report.html`, in which every text is escaped;
 here is only what it shows.
 """
 
@@ -24,12 +24,12 @@ from trainshed.bench.report.text import (
     METRICS,
     RUN_COLUMNS,
     csv_text,
+    describe_shape,
     figure,
     interval,
     markdown,
     percent,
     run_row,
-    shape_words,
     show,
 )
 from trainshed.bench.result import Measured, Result, RunResult, number
@@ -70,7 +70,7 @@ def html(
     others: Sequence[HistoryEntry] = (),
     base: str | None = "",
 ) -> str:
-    """The page. `base` leads from it to the result folder, for links to logs; None makes no links."""
+    """The page. `base` is the relative path from it to the result folder, for links to logs; None makes no links."""
     from markupsafe import Markup
 
     figures = [
@@ -78,7 +78,7 @@ def html(
         for f in _figures(folder, result, rules, others)
     ]
     facts = [
-        result.model, result.framework, shape_words(result.shape.nodes, result.shape.ranks),
+        result.model, result.framework, describe_shape(result.shape.nodes, result.shape.ranks),
         f"rules {result.version}", result.created.replace("T", " ").replace("Z", " UTC"),
         result.attestation,
     ]  # fmt: skip
@@ -140,11 +140,11 @@ def _cards(result: Result) -> dict[str, list[tuple[str, str]]]:
 def _figures(folder: Path, result: Result, rules: Rules, others: Sequence[HistoryEntry]) -> list[Figure]:
     figures: list[Figure] = []
     last: list[Figure] = []
-    for place, run in enumerate(result.runs):
-        final = place == len(result.runs) - 1
-        if place < MOST_PLOTTED_RUNS or final:
+    for index, run in enumerate(result.runs):
+        final = index == len(result.runs) - 1
+        if index < MOST_PLOTTED_RUNS or final:
             evidence = read_run(folder / run.folder)
-            if place < MOST_PLOTTED_RUNS:
+            if index < MOST_PLOTTED_RUNS:
                 figures.append(_throughput(run, evidence, rules, len(result.runs)))
             if final:
                 last = _machines(run, evidence)

@@ -78,7 +78,7 @@ def phases(evidence: RunEvidence, run: RunResult) -> list[Bar]:
     training = [p for p in run.phases if p.name == "training"]
     others = [p for p in run.phases if p.name != "training"]
     rank = f"rank {min(evidence.ranks, default=0)}"
-    # Training first, so that evaluation lies on top of it.
+    # Training first, so that evaluation is on top of it.
     found += [Bar(rank, p.name, p.start, p.end) for p in [*training, *others]]
     if not found:
         return []

@@ -67,13 +67,13 @@ def lines(
         x = scale.x(0.0)
         parts.append(f'<line class="start" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
     for number, one in enumerate(shown):
-        # The first line is wider, so that lines that cover one another can be told apart.
+        # The first line is wider, so that lines that cover one another can be distinguished.
         parts.append(_line(one, number % COLOURS, scale, wide=number == 0 and len(shown) > 1))
     if level:
         # Written last, over the lines, above its own or below it where the plot ends.
         y = scale.y(level[1])
-        place = y - 5 if y - 5 > TOP + 8 else y + 14
-        parts.append(f'<text class="note" x="{LEFT + 4}" y="{place:.1f}">{escape(level[0])}</text>')
+        label_y = y - 5 if y - 5 > TOP + 8 else y + 14
+        parts.append(f'<text class="note" x="{LEFT + 4}" y="{label_y:.1f}">{escape(level[0])}</text>')
     return _figure(title, parts, [s.name for s in shown] if len(shown) > 1 else [], hint=hint)
 
 
@@ -100,9 +100,9 @@ def bars(
         if len(values) <= 6:
             # Within the bar, where no line of a level crosses it; above one that is too low for that.
             inside = TOP + scale.height - y > 22
-            kind, place = ("inside", y + 16) if inside else ("value", y - 4)
+            kind, label_y = ("inside", y + 16) if inside else ("value", y - 4)
             parts.append(
-                f'<text class="{kind}" x="{x:.1f}" y="{place:.1f}" text-anchor="middle">{short(value)}</text>'
+                f'<text class="{kind}" x="{x:.1f}" y="{label_y:.1f}" text-anchor="middle">{short(value)}</text>'
             )
     if level:
         y = scale.y(level[1])

@@ -1,4 +1,4 @@
-"""The report as Markdown and as CSV, and the words that all renderings share."""
+"""The report as Markdown and as CSV, and the texts that all renderings share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def figure(value: float, digits: int = 4) -> str:
     return text.replace(",", THIN)
 
 
-def shape_words(nodes: int, ranks: int) -> str:
+def describe_shape(nodes: int, ranks: int) -> str:
     """`1 node, 2 ranks`."""
     return ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((nodes, "node"), (ranks, "rank")))
 
@@ -83,7 +83,7 @@ def interval(result: Result) -> str:
 
 
 def markdown(result: Result) -> str:
-    shape = shape_words(result.shape.nodes, result.shape.ranks)
+    shape = describe_shape(result.shape.nodes, result.shape.ranks)
     lines = [
         f"# {_plain(result.workload)} ({_plain(result.scale)}): {result.status}",
         "",

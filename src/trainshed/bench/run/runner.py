@@ -1,6 +1,6 @@
 """Runs a workload N times through an engine and turns the runs into a result folder.
 
-Each run is noted in the folder before it starts and carries a label, so that
+Each run is recorded in the folder before it starts and has a label, so that
 `collect` finds it after a crash of this process. Ctrl-C stops the run everywhere
 and keeps what there is. Knows runs only through a Client.
 """
@@ -71,7 +71,7 @@ def run(
     engine: str = "local",
     first_seed: int | None = None,
     emulate: bool = False,
-    given: dict[str, str] | None = None,
+    overrides: dict[str, str] | None = None,
     options: dict[str, str] | None = None,
     power: dict[int, str] | None = None,
     witness: Witness | None = None,
@@ -82,7 +82,7 @@ def run(
     """
     workload.prepare_data(bench)
     rules = workload.rules_of(bench)
-    described = system.describe(nodes=rules.nodes, framework=framework_of(bench), given=given)
+    described = system.describe(nodes=rules.nodes, framework=framework_of(bench), overrides=overrides)
     # Before anything is written: a Tester that refuses leaves nothing behind.
     nonce = witness.nonce() if witness else ""
     folders.begin(target, rules, described, one_device(client, bench))
@@ -127,7 +127,7 @@ def _witnessed(witness: Witness | None, nonce: str, run: Path, say: Say) -> Abst
 
 
 def _say_why(summary: Summary, path: Path, say: Say) -> None:
-    """The failing rank's own words, and where the rest of them is."""
+    """The failing rank's last lines, and the path of its log."""
     failure = summary.failure
     say(f"  {summary.reason or summary.state.meaning}")
     for line in failure.last_lines if failure else ():
@@ -150,7 +150,7 @@ def framework_of(bench: Bench) -> str:
 
 def collect(client: Client, target: Path) -> Result:
     """Measure again what is there, write the reports, seal the folder, remember the result."""
-    _place_begun(client, target)
+    _record_begun(client, target)
     result = folders.collect(target)
     known = history(client)
     known.add(result, target)
@@ -181,9 +181,9 @@ def one_device(client: Client, bench: Bench) -> Quantity | None:
     return None
 
 
-def _place_begun(client: Client, target: Path) -> None:
+def _record_begun(client: Client, target: Path) -> None:
     """Find the runs that were begun when this process was killed before it knew where they are."""
     session = folders.load_session(target)
-    for number, place in enumerate(session.runs, 1):
-        if not place and (found := client.runs({LABEL: session.mark(number)})):
+    for number, path in enumerate(session.runs, 1):
+        if not path and (found := client.runs({LABEL: session.run_label(number)})):
             folders.place_run(target, number, found[0].path)

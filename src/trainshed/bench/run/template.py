@@ -22,7 +22,7 @@ implementations:
     # environment: {framework}      # once the script imports a framework; `trainshed env create` makes it
 scales:
   tiny:
-    shape: 1x2                # nodes x devices a node
+    shape: 1x2                # nodes x devices per node
     runs: 3
     dataset: {{name: points, folder: data, maker: make_data.py, checksum: ""}}
     target: {{name: accuracy, value: 0.85}}
@@ -32,7 +32,7 @@ scales:
 """
 
 MAKER = '''\
-"""Makes the data set in the folder given: points and whether they lie in a ring."""
+"""Makes the data set in the folder given: points and whether they are in a ring."""
 
 import random
 import sys
@@ -113,7 +113,7 @@ def make(folder: Path, framework: str) -> list[Path]:
     """Write the folder's files; one that exists is never overwritten."""
     name = folder.resolve().name
     if not NAME.match(name):
-        raise UsageError(f"{name!r} is no name for a workload", "use small letters, digits, dots and dashes")
+        raise UsageError(f"invalid workload name: {name!r}", "use small letters, digits, dots and dashes")
     if framework not in {"pytorch", "command"}:
         raise UsageError(
             f"--framework {framework}", "choose pytorch or command, and change workload.yaml later"
@@ -123,9 +123,9 @@ def make(folder: Path, framework: str) -> list[Path]:
         "make_data.py": MAKER,
         "train.py": TRAIN,
     }
-    there = [f for f in files if (folder / f).exists()]
-    if there:
-        raise UsageError(f"{folder / there[0]} exists", "choose another folder")
+    existing = [f for f in files if (folder / f).exists()]
+    if existing:
+        raise UsageError(f"{folder / existing[0]} exists", "choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Brings the heads of a run's chain to somebody who is not here, while the run goes on.
+"""Sends the heads of a run's chain to a remote witness during the run.
 
 A thread of the process that waits for the run: neither the job nor its agents
 know the witness, its address or its token. A network that is away costs heads,
@@ -66,7 +66,7 @@ class Forwarder:
         return self
 
     def __exit__(self, problem: object, *_: object) -> None:
-        """Wait until the last head was taken; not for ever, and not when the run is given up."""
+        """Wait until the last head was taken; not forever, and not when the run is given up."""
         self._over.set()
         if problem is None:
             self._thread.join(self._last_seconds + _LONGEST_PERIOD)
@@ -86,7 +86,9 @@ class Forwarder:
                 period = min(2 * period, _LONGEST_PERIOD)
                 self._note(error)
             except TrainshedError as error:
-                self._say(f"the Tester takes no more heads: {error.message}; the result will not be attested")
+                self._say(
+                    f"the Tester accepts no more heads: {error.message}; the result will not be attested"
+                )
                 return
             if deadline and (self._is_settled() or time.monotonic() > deadline):
                 return
@@ -117,8 +119,8 @@ class Forwarder:
     def _note(self, error: Exception) -> None:
         if not self._is_away:
             self._is_away = True
-            words = error.message if isinstance(error, TrainshedError) else str(error)
-            self._say(f"heads of the chain wait: {words}")
+            reason = error.message if isinstance(error, TrainshedError) else str(error)
+            self._say(f"heads of the chain are delayed: {reason}")
 
 
 def _closes(line: bytes) -> bool:

@@ -1,7 +1,7 @@
 """A workload: job + data set + quality target + what to measure + shapes, read from `workload.yaml`.
 
 A folder with `workload.yaml` is a workload, ours and users' alike. It has
-implementations (one a framework) and scales (`tiny` trains on a CPU in about a
+implementations (one per framework) and scales (`tiny` trains on a CPU in about a
 minute, `full` is for real machines). Here a workload becomes rules and jobs;
 running them is the runner's work.
 """
@@ -57,7 +57,7 @@ class Dataset(BenchModel):
 
 
 class Passed(BenchModel):
-    """The names of the arguments by which a script is given what a run brings; null: it is not given this."""
+    """The names of the arguments for what a run passes to the script; null: not passed."""
 
     data: str | None = "data"
     out: str | None = "out"
@@ -123,7 +123,7 @@ class Bench(BenchModel):
     shape: str
     runs: int
     home: str
-    """Where data sets without a folder of their own are kept."""
+    """Where data sets without their own folder are kept."""
     single_server: bool = False
     data: str = ""
     """Where the data are instead of where the workload says; their checksum stays the same."""
@@ -177,7 +177,7 @@ def choose(
     data: str = "",
     home: Path | None = None,
 ) -> Bench:
-    """Fix every choice; what is not said comes from the workload. `path` may name a shipped workload."""
+    """Resolve every choice; defaults come from the workload. `path` may name a shipped workload."""
     path = shipped.workload(path)
     workload = load(path)
     name = framework or next(iter(workload.implementations))
@@ -268,7 +268,7 @@ def job_of(bench: Bench, seed: int) -> JobSpec:
         "launcher": code.launcher,
         "code": str(Path(bench.folder, code.code).resolve()),
         "entry": code.entry,
-        "args": [str(word) for word in code.args],
+        "args": [str(argument) for argument in code.args],
         "parameters": parameters_of(bench, seed),
         "inputs": inputs,
         "outputs": [_channel("out", code.passed.out)],
@@ -308,14 +308,14 @@ def prepare_data(bench: Bench) -> None:
         if not dataset.maker:
             raise NotFoundError(
                 f"the data set {dataset.name} is not in {folder}",
-                "put it there, or say where it is with --data",
+                "put it there, or pass its location with --data",
             )
         if folder.is_dir():
             folder.rmdir()
         make_folder(Path(bench.folder, dataset.maker), folder)
     if dataset.checksum and (found := dataset_checksum(str(folder))) != dataset.checksum:
         text = f"{folder} has checksum {found}, the workload asks for {dataset.checksum}"
-        raise UsageError(text, "remove the folder to have it made again", code="dataset-wrong")
+        raise UsageError(text, "remove the folder to generate it again", code="dataset-wrong")
 
 
 def _resources(shape: str) -> Resources:

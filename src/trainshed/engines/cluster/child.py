@@ -1,4 +1,4 @@
-"""The agent of a node as a child of whoever started it there: its line to the driver, and its end if it hangs."""
+"""The agent of a node as a child of the process that started it there: its line to the driver, and its end if it hangs."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ class AgentProcess:
             self._heard = time.monotonic() - _SILENCE / 2
             return
         index, attempt = self._node.index, self._order.attempt
-        reason = (
-            f"node {index} ({self._node.name}) was lost: nothing was heard of its agent for {_SILENCE:.0f} s"
-        )
+        reason = f"node {index} ({self._node.name}) was lost: no message from its agent for {_SILENCE:.0f} s"
         failure = Failure(Cause.NODE, reason, index, log=f"node-{index}/agent.log")
         self.signal(signal.SIGKILL)
         self._process.kill()
@@ -130,6 +128,6 @@ def _first_child(pid: int) -> int | None:
 def _prepare() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # A cluster may signal every process of a job. bubblewrap, killed, would take its node with it at once;
-    # the agent sets handlers of its own, and its ranks start with the usual ones.
+    # the agent sets its own handlers, and its ranks start with the usual ones.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PACKAGE = str(Path(__file__).resolve().parents[2])
-"""What is given to scripts (moxing and the rest) lies in Trainshed's own package: an image must see it."""
+"""What is given to scripts (moxing and the rest) is in Trainshed's own package: an image must see it."""
 _LABEL = "trainshed"
 _MOST = {"nofile": 1 << 20, "nproc": 32768}
 """The most that is asked for. Of processes podman passes no more on, and then fails to set what it was asked."""
@@ -42,7 +42,7 @@ def start(name: str, label: str, mounts: Sequence[tuple[str, str]]) -> list[str]
     if name.endswith("podman"):
         command += ["--runtime=runc"] if shutil.which("runc") else []
         command += [_limit("nofile", resource.RLIMIT_NOFILE), _limit("nproc", resource.RLIMIT_NPROC)]
-    return [*command, *(word for source, target in mounts for word in ("-v", f"{source}:{target}"))]
+    return [*command, *(argument for source, target in mounts for argument in ("-v", f"{source}:{target}"))]
 
 
 def remove(label: str) -> None:

@@ -1,6 +1,6 @@
 """The driver of a run on a cluster: one process on the allocation's first node.
 
-It learns the facts of every node, plans, starts one agent a node and records
+It learns the facts of every node, plans, starts one agent per node and records
 the end. It decides nothing about ranks. When it dies, agents notice by the end
 of their pipe and stop. What only one cluster knows (its nodes, why it ends a
 job) its engine adds in a subclass.
@@ -34,16 +34,16 @@ from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import ProcessEnv, Site
-from trainshed.runs.carrier import Carrier
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import AttemptStarted, EventWriter, Note
 from trainshed.runs.logs import tail
 from trainshed.runs.outcome import Failure, Outcome, describe_exit
 from trainshed.runs.states import Cause
+from trainshed.runs.store_sync import StoreSync
 from trainshed.spec.job import JobSpec
 
 _CLOSING = 3600.0
-"""The longest agents may take to save outputs after the run was told to stop."""
+"""The longest agents may take to save outputs after the run was stopped."""
 _OVERTIME = 30.0
 """Seconds after a job's own timeout until the driver keeps it, if the coordinator did not."""
 _AFTER_END = 60.0
@@ -66,7 +66,7 @@ class Terms:
     team: str = "default"
     emulate: bool = False
     store: Mapping[str, str] = field(default_factory=dict)
-    """Variables that lead to the object store, without its keys."""
+    """Variables of the object store, without its keys."""
     env: Mapping[str, str] = field(default_factory=dict)
     process_env: ProcessEnv | None = None
 
@@ -78,7 +78,7 @@ class Terms:
 
 @dataclass
 class ClusterDriver(ABC):
-    """Brings one allocation through the attempts of a run."""
+    """Runs the attempts of a run in one allocation."""
 
     run: RunDirectory
     job: JobSpec
@@ -86,9 +86,9 @@ class ClusterDriver(ABC):
     values: Mapping[str, str]
     """The job's secrets and the store's keys."""
     start: int = 0
-    """How often the cluster has started this driver before: each start has events of its own."""
-    carrier: Carrier | None = None
-    """What brings the run to an object store, where nodes share no file system."""
+    """How often the cluster has started this driver before: each start has its own events."""
+    sync: StoreSync | None = None
+    """Uploads the run to an object store, where nodes share no file system."""
     access: Mapping[str, str] = field(default_factory=dict)
     _stop: Failure | None = None
     _attempt: int = 0
@@ -107,7 +107,7 @@ class ClusterDriver(ABC):
 
     @abstractmethod
     def explain(self, stop: Failure) -> Failure:
-        """Why the cluster told this driver to stop, as far as it says."""
+        """Why the cluster stopped this driver, as far as known."""
 
     @abstractmethod
     def conclude(self, outcome: Outcome) -> Outcome | None:
@@ -141,7 +141,7 @@ class ClusterDriver(ABC):
 
     def is_superseded(self) -> bool:
         """Whether a later start of the same job has taken the run over: the cluster thought this one dead."""
-        if self.carrier and self.carrier.is_superseded:
+        if self.sync and self.sync.is_superseded:
             return True
         return any(item.attempt > self._attempt for item in self.run.attempts())
 
@@ -150,8 +150,8 @@ class ClusterDriver(ABC):
         self.record.append(AttemptStarted(self._attempt, *self.allocation()))
         step = None
         try:
-            if self.carrier:
-                self.carrier.claim(self.start)
+            if self.sync:
+                self.sync.claim(self.start)
             self._check()
             question = self.question()
             step = self.open_step()
@@ -169,7 +169,7 @@ class ClusterDriver(ABC):
         return self._outcome(code)
 
     def _check(self) -> None:
-        """Ends the attempt when somebody has asked for that, also before this driver was there."""
+        """Ends the attempt when a stop was requested, also before this driver started."""
         if requested := self.run.stop_reason():
             raise Failed(Failure(Cause.STOP, requested))
         self.look()
@@ -197,15 +197,15 @@ class ClusterDriver(ABC):
             keys=tuple(sorted(self.values)),
             env=terms.env,
             process_env=terms.process_env,
-            # A run that is carried through an object store has no folder that its nodes share.
-            homes="" if self.carrier else str(self.run.home / nodes.HOMES),
+            # A run in an object store has no folder that its nodes share.
+            homes="" if self.sync else str(self.run.home / nodes.HOMES),
         )
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, self.run.id)
         self.run.write("plan.json", json.dumps(planned.to_json()))
-        place: dict[str, str] = {}
-        if self.carrier:
-            self.carrier.push()
-            place = {"url": self.carrier.url, **self.access}
+        location: dict[str, str] = {}
+        if self.sync:
+            self.sync.push()
+            location = {"url": self.sync.url, **self.access}
         order = Order(
             attempt=self._attempt,
             isolation=isolation,
@@ -213,7 +213,7 @@ class ClusterDriver(ABC):
             visible=tuple(nodes.visible(job, self.run.home)),
             writable=tuple(nodes.writable(job, self.run, terms.cache)),
             hosts=planned.hosts_file,
-            place=place,
+            place=location,
         )
         return planned, order
 
@@ -228,11 +228,11 @@ class ClusterDriver(ABC):
         where = f"node {cannot[0].index} ({cannot[0].name}): {cannot[0].no_sandbox}"
         if wanted == "sandbox":
             raise Failed(Failure(Cause.ENGINE, f"isolation=sandbox fails on {where}", cannot[0].index))
-        self.record.append(Note(f"no isolation, since on {where}; {sandbox.WITHOUT}"))
+        self.record.append(Note(f"no isolation, because on {where}; {sandbox.WITHOUT}"))
         return "plain"
 
     def _handover(self, planned: Plan, order: Order) -> Handover:
-        given = Handover(
+        handover = Handover(
             secret=random.token_hex(32),
             attempt=self._attempt,
             secrets=self.values,
@@ -240,20 +240,20 @@ class ClusterDriver(ABC):
             register_limit=ANSWER,
             beats=True,
         )
-        own = hosted(self.run, "{node}") if self.carrier else self.run
+        node_run = hosted(self.run, "{node}") if self.sync else self.run
         shared = [path for path in order.writable if path != str(self.run.path)]
         if order.isolation == "sandbox":
-            return replace(given, hidden=(str(self.run.path), str(own.path), given.cache))
+            return replace(handover, hidden=(str(self.run.path), str(node_run.path), handover.cache))
         if order.isolation != "container":
-            return given
+            return handover
         node = f"{order.scratch}/node-{{node}}"
         mounts = [(f"{node}/{folder}", seen) for seen, folder in planned.nodes[0].private]
-        reports = f"{own.path}/node-{{node}}/{REPORTS}"
+        reports = f"{node_run.path}/node-{{node}}/{REPORTS}"
         mounts += [(path, path) for path in (reports, *shared)]
         mounts += [(containers.PACKAGE, f"{containers.PACKAGE}:ro"), (f"{node}/hosts", "/etc/hosts:ro")]
         label = containers.label_of(self.run.id, "{node}")
         entrance = enter.prefix(sys.executable, self.terms.container, label, mounts)
-        return replace(given, prefix=entrance, root=node)
+        return replace(handover, prefix=entrance, root=node)
 
     def _watch(self, step: ClusterStep, grace: float) -> int:
         """Until all agents have ended; a stop is passed on once, and has an end."""
@@ -264,8 +264,8 @@ class ClusterDriver(ABC):
             self.look()
             self._keep_timeout(time.monotonic() - began)
             if ended is None and nodes.recorded_outcome(self.run, self._attempt):
-                # Nodes that share no file system still carry their part of the run to the store.
-                ended = time.monotonic() + (_CLOSING if self.carrier else _AFTER_END)
+                # Nodes that share no file system still upload their part of the run to the store.
+                ended = time.monotonic() + (_CLOSING if self.sync else _AFTER_END)
             if self._stop and deadline is None:
                 deadline = time.monotonic() + grace + _CLOSING
                 stop = self._why_stopped(self._stop)
@@ -294,9 +294,9 @@ class ClusterDriver(ABC):
     def _why_stopped(self, stop: Failure) -> Failure:
         if stop.cause is Cause.TIMEOUT:
             return stop
-        if self.carrier:
+        if self.sync:
             with contextlib.suppress(TrainshedError):
-                self.carrier.hear()
+                self.sync.fetch_requests()
         requested = self.run.stop_reason()
         return Failure(Cause.STOP, requested) if requested else self.explain(stop)
 
@@ -307,8 +307,8 @@ class ClusterDriver(ABC):
             return outcome
         if self._stop:
             return Outcome.of(self._why_stopped(self._stop))
-        if self.carrier:
-            self.carrier.fetch(_is_record)
+        if self.sync:
+            self.sync.fetch(_is_record)
         if failure := nodes.first_failure(self.run, self._attempt):
             return Outcome.of(failure)
         reason = "the agents ended without recording why"
@@ -319,7 +319,7 @@ class ClusterDriver(ABC):
 
 
 def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callable[[], None]) -> int:
-    """Bring a run to its end, recorded whatever happens; the job's exit code."""
+    """Run to the end, which is recorded whatever happens; the job's exit code."""
     if run.end():
         return 0
     outcome: Outcome | None
@@ -332,7 +332,7 @@ def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callabl
         outcome = Outcome.of(Failure(Cause.ENGINE, f"on {socket.gethostname()}: {error}", log=LOG))
     except Exception as error:  # a mistake of ours: the run must still end and say so
         traceback.print_exc()
-        outcome = Outcome.of(Failure(Cause.ENGINE, f"the driver made a mistake: {error!r}", log=LOG))
+        outcome = Outcome.of(Failure(Cause.ENGINE, f"internal error in the driver: {error!r}", log=LOG))
     if outcome is None:
         return 0
     forget()
@@ -341,5 +341,5 @@ def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callabl
 
 
 def _is_record(name: str) -> bool:
-    """Whether a file is what another node tells of itself."""
+    """Whether a file is another node's record."""
     return name.startswith("events/node-") and not name.startswith("events/node-0-")

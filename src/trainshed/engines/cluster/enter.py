@@ -21,19 +21,19 @@ _FOR_SRUN = ("SLURM_CONF", "SLURM_JOB_ID")
 
 
 def prefix(python: str, tool: str, label: str, mounts: Mounts) -> tuple[str, ...]:
-    """What stands before a process' own words; `{node}` in a path becomes the node's number."""
+    """The prefix of a process' command line; `{node}` in a path becomes the node's number."""
     pairs = json.dumps([list(pair) for pair in mounts])
     return (python, "-m", "trainshed.engines.cluster.enter", tool, label, pairs)
 
 
 def command(
-    tool: str, label: str, mounts: Mounts, words: Sequence[str], environ: Mapping[str, str] | None = None
+    tool: str, label: str, mounts: Mounts, arguments: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> list[str]:
     """The tool's own command line for `-w DIR -e NAME … IMAGE COMMAND …`."""
-    folder, names, image, argv = _parse(words)
+    folder, names, image, argv = _parse(arguments)
     bound = [f"{source}:{target}" for source, target in mounts]
     if tool == "podman":
-        variables = [word for name in names for word in ("-e", name)]
+        variables = [argument for name in names for argument in ("-e", name)]
         return [*containers.start("podman", label, mounts), "-w", folder, *variables, image, *argv]
     if tool == "apptainer":
         return [
@@ -46,8 +46,8 @@ def command(
             *argv,
         ]
     if tool == "enroot":
-        variables = [word for name in names for word in ("--env", name)]
-        volumes = [word for pair in bound for word in ("--mount", pair)]
+        variables = [argument for name in names for argument in ("--env", name)]
+        volumes = [argument for pair in bound for argument in ("--mount", pair)]
         inside = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', folder]
         return ["enroot", "start", "--rw", *volumes, *variables, image, *inside, *argv]
     if tool == "pyxis":
@@ -63,15 +63,15 @@ def command(
             "--export=ALL",
         ]
         inside = [f"--container-mounts={','.join(bound)}", f"--container-workdir={folder}"]
-        # srun tells the process of a world of one: it gets its own back.
+        # srun sets variables of a world of one: the process gets its own back.
         world = [f"{name}={known[name]}" for name in names if name.startswith("SLURM") and name in known]
-        unset = [word for name in _OF_STEP for word in ("-u", name)]
+        unset = [argument for name in _OF_STEP for argument in ("-u", name)]
         return [*start, *node, f"--container-image={image}", *inside, "env", *unset, *world, *argv]
-    raise ValueError(f"no container tool is called {tool!r}")
+    raise ValueError(f"unknown container tool: {tool!r}")
 
 
-def _parse(words: Sequence[str]) -> tuple[str, list[str], str, list[str]]:
-    rest, folder, names = list(words), "/", []
+def _parse(arguments: Sequence[str]) -> tuple[str, list[str], str, list[str]]:
+    rest, folder, names = list(arguments), "/", []
     while rest and rest[0] in ("-w", "-e"):
         flag, value = rest.pop(0), rest.pop(0)
         if flag == "-w":
@@ -86,7 +86,7 @@ def main() -> None:
     argv = command(sys.argv[1], sys.argv[2], mounts, sys.argv[4:], os.environ)
     env = dict(os.environ)
     if sys.argv[1] == "pyxis":
-        # srun would take a rank's world for options of its own.
+        # srun would take a rank's world for its own options.
         env = {
             name: value for name, value in env.items() if not name.startswith("SLURM") or name in _FOR_SRUN
         }

@@ -1,9 +1,9 @@
 """Stands above a driver, ends it if it is frozen, and clears up after it.
 
 A killed driver's agents stop by themselves, and a killed agent's descendants
-come to the driver. Killed together, they would leave descendants to nobody:
+come to the driver. Killed together, they would leave orphaned descendants:
 here they come to this process, which outlives both and does nothing else. A
-frozen driver would hold its run for ever, and nobody else may wait for it.
+frozen driver would hold its run forever, and no other process may wait for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def be_watched() -> None:
 
 
 def wake(pid: int) -> bool:
-    """Let a guard go on, should somebody have frozen it; False if that process is not a guard."""
+    """Resume a guard that was frozen; False if that process is not a guard."""
     with contextlib.suppress(OSError):
         if Path(f"/proc/{pid}/comm").read_text().strip() == NAME:
             os.kill(pid, signal.SIGCONT)

@@ -57,7 +57,7 @@ def take_devices(
 ) -> tuple[tuple[int, ...], ...]:
     """The numbers of free devices for each node, leased; a refusal names who holds the others.
 
-    Nodes of one run get servers of their own as long as there are any.
+    Nodes of one run get their own servers as long as there are any.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -101,8 +101,8 @@ def holders(name: str) -> dict[int, str]:
     found: dict[int, str] = {}
     prefix = f"@{_NAME}-{name}-"
     for line in Path("/proc/net/unix").read_text(errors="replace").splitlines():
-        _, mark, rest = line.partition(prefix)
-        if mark:
+        _, found_prefix, rest = line.partition(prefix)
+        if found_prefix:
             number, _, holder = rest.partition("=")
             if number.isascii() and number.isdigit():
                 found[int(number)] = holder or found.get(int(number), "")
@@ -114,7 +114,8 @@ def layout(block: int, devices: Sequence[Sequence[Device]]) -> tuple[Host, ...]:
     each = ports_needed(max(len(d) for d in devices))
     first = _FIRST_PORT + block * _BLOCK + 1
     return tuple(
-        Host(f"worker-{i}", _address(block, i), tuple(own), first + i * each) for i, own in enumerate(devices)
+        Host(f"worker-{i}", _address(block, i), tuple(some), first + i * each)
+        for i, some in enumerate(devices)
     )
 
 
@@ -123,7 +124,7 @@ def take_ports(
 ) -> tuple[Host, ...]:
     """Hosts with free ports and addresses for nodes with these devices, leased.
 
-    With `address` the nodes have that one instead of loopback addresses of their own. Blocks of ports are
+    With `address` the nodes have that one instead of their own loopback addresses. Blocks of ports are
     tried from `start` on, round to it again.
     """
     each = ports_needed(max(len(d) for d in devices))
@@ -154,7 +155,7 @@ def _refusal(pool: DevicePool, nodes: int, each: int, held: dict[int, str]) -> R
     shown = "; ".join(listed[:8]) + (f"; and {len(listed) - 8} more runs" if len(listed) > 8 else "")
     count = f"{nodes * each} {pool.name} device{'s' if nodes * each > 1 else ''}"
     return RefusedError(
-        f"{count} asked for, {pool.size - len(held)} of {pool.size} are free"
+        f"{count} requested, {pool.size - len(held)} of {pool.size} are free"
         + (f": {shown}" if shown else ""),
         "wait for one of them to end (`trainshed ps`), or ask for fewer",
         code="devices-busy",

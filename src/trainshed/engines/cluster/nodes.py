@@ -51,7 +51,7 @@ def visible(job: JobSpec, home: Path, environ: Mapping[str, str] | None = None) 
     python = Path(python_of(job, environ))
     if python.is_absolute():
         prefix = python.parents[1]
-        # Where links lead to as well: an environment may be one, in a folder that is there as it is.
+        # The targets of links as well: an environment may be one, in a folder that is there as it is.
         paths += [str(prefix), str(prefix.resolve()), str(python.resolve().parents[1])]
     for source in (job.code, *(channel.source for channel in job.inputs)):
         if source and "://" not in source:
@@ -67,7 +67,7 @@ def visible(job: JobSpec, home: Path, environ: Mapping[str, str] | None = None) 
 def named_paths(job: JobSpec, home: Path) -> list[str]:
     """Existing files and folders of this machine that the job names: it finds them, read only.
 
-    Not the user's or Trainshed's home as a whole, nor anything in the latter: keys and other runs lie there.
+    Not the user's or Trainshed's home as a whole, nor anything in the latter: keys and other runs are there.
     """
     texts = [job.command or "", *job.env.values(), *map(str, job.parameters.values())]
     found = {path.rstrip("/.,") for text in texts for path in _ABSOLUTE.findall(text)}
@@ -78,8 +78,8 @@ def _is_shown(path: str, home: Path) -> bool:
     where = Path(path)
     apart = not any(kept.is_relative_to(where) for kept in (home, Path.home()))
     apart = apart and not where.is_relative_to(home)
-    own = where.parts[1:2] and where.parts[1] not in _NEVER
-    return bool(apart and own and len(path) < _LONGEST and where.exists())
+    allowed = where.parts[1:2] and where.parts[1] not in _NEVER
+    return bool(apart and allowed and len(path) < _LONGEST and where.exists())
 
 
 def _installation(entry: str) -> str:
@@ -113,7 +113,7 @@ def recorded_outcome(run: RunDirectory, attempt: int) -> Outcome | None:
 
 
 def first_failure(run: RunDirectory, attempt: int) -> Failure | None:
-    """The earliest failure that an agent recorded by itself."""
+    """The earliest failure that an agent recorded itself."""
     for event in run.failures(attempt):
         assert isinstance(event.body, FailureSeen)
         return event.body.failure

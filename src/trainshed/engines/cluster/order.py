@@ -1,4 +1,4 @@
-"""What the driver of a run and the starter on each node of a cluster tell each other, one line each.
+"""What the driver of a run and the starter on each node of a cluster send each other, one line each.
 
     driver → all starters   Question   what each needs to know to find its facts
     starter → driver        Facts      what only the node itself knows
@@ -7,7 +7,7 @@
 Typed and versioned: a line of another release is refused in one sentence, never
 guessed at. The exchange goes through the pipes with which the cluster's own
 launcher (srun) starts the starters: authenticated by the cluster, with no
-secret on disk, and their end tells agents that the driver is gone.
+secret on disk, and their end shows agents that the driver is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from trainshed.errors import TrainshedError
 
 VERSION = 1
-_MARK = "trainshed-node "
+_PREFIX = "trainshed-node "
 _Message = TypeVar("_Message")
 
 
@@ -40,18 +40,18 @@ class Facts:
     version: int = VERSION
 
     def to_line(self) -> str:
-        return _MARK + json.dumps(asdict(self)) + "\n"
+        return _PREFIX + json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> Facts | None:
         """None when the line is somebody else's (a module system's greeting, for one)."""
-        if not line.startswith(_MARK):
+        if not line.startswith(_PREFIX):
             return None
 
         def make(data: Mapping[str, Any]) -> Facts:
             return cls(**{**data, "devices": tuple((i, a) for i, a in data["devices"])})
 
-        return _read(line.removeprefix(_MARK), "a node's facts", make)
+        return _read(line.removeprefix(_PREFIX), "a node's facts", make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Order:
     writable: tuple[str, ...]
     hosts: str
     place: Mapping[str, str] = field(default_factory=dict)
-    """Where the run lies in an object store (`url`) and the variables that lead there; empty: it is in a folder."""
+    """Where the run is in an object store (`url`) and the variables needed to reach it; empty: it is in a folder."""
     version: int = VERSION
 
     def to_line(self) -> bytes:
@@ -113,7 +113,7 @@ def _read(line: str | bytes, what: str, make: Callable[[Mapping[str, Any]], _Mes
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise TrainshedError(
-            f"{what} cannot be understood: {reason}",
+            f"cannot parse {what}: {reason}",
             "driver and nodes must run the same release of Trainshed",
             code="other-release",
         ) from error

@@ -47,12 +47,12 @@ def command(run: Path, index: str, name: str, cpus: str) -> list[str]:
 
 
 def hosted(run: RunDirectory, node: int | str) -> RunDirectory:
-    """Where a node has its part of a run that lies in an object store, given the driver's: which is node 0's too."""
+    """Where a node has its part of a run that is in an object store, given the driver's: which is node 0's too."""
     return RunDirectory(run.path.parent.with_name(f"carried-{node}") / run.id)
 
 
-def own_folder(path: Path) -> Path:
-    """A folder on this node's own disk that nobody else can have put there."""
+def make_private_folder(path: Path) -> Path:
+    """A folder on this node's own disk that no other user can have created."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.stat().st_uid != os.getuid():
         raise TrainshedError(f"{path} belongs to another user", "ask its owner, or set the profile's scratch")
@@ -62,13 +62,13 @@ def own_folder(path: Path) -> Path:
 def main() -> int:
     run = RunDirectory(Path(sys.argv[1]))
     number, name, cpus = (os.environ.get(variable, "") for variable in sys.argv[2:5])
-    asked = _read_line(_ORDER_LIMIT)
-    if not asked:
+    question = _read_line(_ORDER_LIMIT)
+    if not question:
         return 3  # the driver is gone, or has given up
     index, name = int(number), name or socket.gethostname()
     try:
-        facts, lease = _facts(index, name, int(cpus or os.cpu_count() or 1), Question.from_line(asked))
-    except Exception as error:  # whatever is wrong with this node is told to the driver, in its words
+        facts, lease = _facts(index, name, int(cpus or os.cpu_count() or 1), Question.from_line(question))
+    except Exception as error:  # whatever is wrong with this node is reported to the driver
         facts, lease = Facts(index, name, "", 0, (), 0, problem=f"{type(error).__name__}: {error}"), None
     sys.stdout.write(facts.to_line())
     sys.stdout.flush()
@@ -77,7 +77,7 @@ def main() -> int:
         return 3
     try:
         order = Order.from_line(line)
-        return _carried(run, index, order) if order.place else _work(run, index, order)
+        return _work_in_object_store(run, index, order) if order.place else _work(run, index, order)
     except TrainshedError as error:
         print(f"node {index} ({name}): {error}", file=sys.stderr, flush=True)
         return 1
@@ -86,33 +86,33 @@ def main() -> int:
             lease.close()
 
 
-def _carried(run: RunDirectory, index: int, order: Order) -> int:
-    """The node's part of a run that lies in an object store: fetched, worked on, carried back."""
+def _work_in_object_store(run: RunDirectory, index: int, order: Order) -> int:
+    """The node's part of a run that is in an object store: fetched, worked on, uploaded again."""
     url = order.place["url"]
     if index == 0:
-        return _work(run, index, order)  # the driver carries it
+        return _work(run, index, order)  # the driver uploads it
     # Loaded only where it is needed: a thousand starters may run at once.
     from trainshed import store
-    from trainshed.runs.carrier import Carrier
+    from trainshed.runs.store_sync import StoreSync
 
-    here = hosted(run, index)
-    own_folder(here.path.parent.parent)
-    own_folder(here.path)
+    local = hosted(run, index)
+    make_private_folder(local.path.parent.parent)
+    make_private_folder(local.path)
     access = store.resolve(url.partition(":")[0], environ=order.place)
-    carrier = Carrier(here, url, access, index)
-    carrier.fetch(
+    sync = StoreSync(local, url, access, index)
+    sync.fetch(
         lambda name: name == "plan.json" or name.startswith((f"node-{index}/", f"events/node-{index}-"))
     )
-    carrier.start()
-    writable = tuple(str(here.path) if path == str(run.path) else path for path in order.writable)
+    sync.start()
+    writable = tuple(str(local.path) if path == str(run.path) else path for path in order.writable)
     try:
-        code = _work(here, index, replace(order, writable=writable))
-        carrier.finish()
+        code = _work(local, index, replace(order, writable=writable))
+        sync.finish()
     except (TrainshedError, OSError) as error:
-        print(f"node {index}: its part of the run was not carried to {url}: {error}", file=sys.stderr)
-        print(f"node {index}: it lies in {here.path}", file=sys.stderr, flush=True)
+        print(f"node {index}: its part of the run was not uploaded to {url}: {error}", file=sys.stderr)
+        print(f"node {index}: its files are in {local.path}", file=sys.stderr, flush=True)
         return 1
-    shutil.rmtree(here.path, ignore_errors=True)
+    shutil.rmtree(local.path, ignore_errors=True)
     return code
 
 
@@ -126,7 +126,7 @@ def _work(run: RunDirectory, index: int, order: Order) -> int:
             homes.take(node)
         if run.is_unsaved(index):
             where = f"{Path(order.scratch) / f'node-{index}'} of {node.name}"
-            run.writer(f"node-{index}-0").append(Note(f"outputs that could not be saved lie in {where}"))
+            run.writer(f"node-{index}-0").append(Note(f"outputs that could not be saved are in {where}"))
         else:
             shutil.rmtree(Path(order.scratch) / f"node-{index}", ignore_errors=True)
             with contextlib.suppress(OSError):
@@ -137,11 +137,11 @@ def _facts(index: int, name: str, cpus: int, question: Question) -> tuple[Facts,
     kind = DeviceKind(question.kind)
     found = _devices(index, question, kind)
     address = _address(index, question)
-    own = None if ipaddress.ip_address(address).is_loopback else address
-    # Nodes that share one machine get loopback addresses of their own, as virtual nodes do.
-    # Ports that no earlier attempt had, so that nobody left of it finds this one: from any place on.
+    fixed = None if ipaddress.ip_address(address).is_loopback else address
+    # Nodes that share one machine get their own loopback addresses, as virtual nodes do.
+    # Ports that no earlier attempt had, so that nothing left of it reaches this one: from a random start.
     lease = leases.Lease()
-    (host,) = leases.take_ports([found], lease, own, secrets.randbelow(1 << 16))
+    (host,) = leases.take_ports([found], lease, fixed, secrets.randbelow(1 << 16))
     devices = tuple((device.index, device.address) for device in found)
     return Facts(index, name, host.address, host.first_port, devices, cpus, sandbox.why_not()), lease
 
@@ -183,9 +183,9 @@ def _interface_address(name: str) -> str:
         try:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError as error:
-            there = ", ".join(item for _, item in socket.if_nameindex())
+            interfaces = ", ".join(item for _, item in socket.if_nameindex())
             raise RuntimeError(
-                f"interface {name!r} has no IPv4 address here ({error.strerror}); there are {there}"
+                f"interface {name!r} has no IPv4 address here ({error.strerror}); interfaces: {interfaces}"
             ) from error
     return socket.inet_ntoa(answer[20:24])
 
@@ -193,8 +193,8 @@ def _interface_address(name: str) -> str:
 def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     """Start the agent, enclosed where that works, and wait for it."""
     scratch = Path(order.scratch) / f"node-{node.index}"
-    own_folder(scratch.parent.parent)
-    own_folder(scratch)
+    make_private_folder(scratch.parent.parent)
+    make_private_folder(scratch)
     (scratch.parent.parent / "cache").mkdir(exist_ok=True)
     if order.isolation == "container":
         homes.prepare(node, scratch)

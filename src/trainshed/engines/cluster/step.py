@@ -48,7 +48,7 @@ class ClusterStep:
             self._process.stdin.flush()
 
     def facts(self, question: Question, check: Callable[[], None]) -> list[Facts]:
-        """What each node says of itself; Failed names those that said nothing. `check` may raise."""
+        """The facts of each node; Failed names those that sent none. `check` may raise."""
         self.say(question.to_line())
         found: dict[int, Facts] = {}
         for line in self._lines(time.monotonic() + ANSWER, check):
@@ -56,7 +56,7 @@ class ClusterStep:
             if facts is None:
                 continue
             if facts.problem:
-                reason = f"node {facts.index} ({facts.name}) cannot take part: {facts.problem}"
+                reason = f"node {facts.index} ({facts.name}) cannot be used: {facts.problem}"
                 raise Failed(Failure(Cause.NODE, reason, facts.index))
             found[facts.index] = facts
             if len(found) == len(self._hosts):
@@ -76,7 +76,7 @@ class ClusterStep:
             return None
 
     def close(self) -> None:
-        """End it: agents notice the end of their pipe; the launcher is told, then made, to end."""
+        """End it: agents notice the end of their pipe; the launcher gets SIGTERM, then SIGKILL."""
         with contextlib.suppress(BrokenPipeError, OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -85,7 +85,7 @@ class ClusterStep:
                 self._process.send_signal(number)
                 if self.wait(15.0) is not None:
                     break
-        # A launcher may have a process of its own that waits for it: frozen, it would stay.
+        # A launcher may have its own process that waits for it: frozen, it would stay.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         assert self._process.stdout is not None

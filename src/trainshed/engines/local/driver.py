@@ -41,11 +41,11 @@ from trainshed.runs.states import Cause, RunState
 
 _WRITER = "driver-1"
 _CLOSING = 3600.0
-"""The longest an agent may take to save outputs after the run was told to stop."""
+"""The longest an agent may take to save outputs after the run was stopped."""
 _AFTER_END = 15.0
 """Seconds an agent may live on once the coordinator has recorded the end of the attempt."""
 _SILENCE = 60.0
-"""Seconds without a word from an agent that is not waiting for the processor, until it is declared lost."""
+"""Seconds without a message from an agent that is not waiting for the processor, until it is declared lost."""
 _OVERTIME = 30.0
 """Seconds after a job's own timeout until the driver keeps it, if the coordinator did not."""
 _TICK = 0.2
@@ -81,13 +81,13 @@ class _Agent:
 
 @dataclass
 class Driver:
-    """Brings one run through its attempts."""
+    """Runs the attempts of one run."""
 
     run: RunDirectory
     plan: Plan
     task: Task
     signalled: list[str] = field(default_factory=list)
-    """Signals that told this process to stop."""
+    """Stop signals this process received."""
     _stop: Failure | None = None
     _agents: list[_Agent] = field(default_factory=list)
     _attempt: int = 0
@@ -106,7 +106,7 @@ class Driver:
         return outcome
 
     def _stop_requested(self) -> Failure | None:
-        """Why the run must end, if somebody said so, also before this driver could hear it."""
+        """Why the run must end, if a stop was requested, also before this driver started."""
         if self._stop is None:
             reason = self.run.stop_reason() or "".join(f"stopped by {name}" for name in self.signalled[:1])
             self._stop = Failure(Cause.STOP, reason) if reason else None
@@ -120,7 +120,7 @@ class Driver:
             self._watch()
         except Exception as error:
             # No end may be recorded while agents still work.
-            self._stop = Failure(Cause.ENGINE, f"the driver cannot go on: {error!r}")
+            self._stop = Failure(Cause.ENGINE, f"the driver failed: {error!r}")
             self._watch()
             raise
         return self._outcome()
@@ -138,7 +138,7 @@ class Driver:
     def _start_agent(self, node: NodePlan, scratch: Path, hosts: Path) -> None:
         argv = [sys.executable, "-m", "trainshed.agent.main"]
         argv += ["--run", str(self.run.path), "--node", str(node.index)]
-        given = Handover(
+        handover = Handover(
             secret=self.task.secret,
             attempt=self._attempt,
             secrets=self.task.secrets,
@@ -146,9 +146,9 @@ class Driver:
             beats=True,
         )
         if self.task.isolation == "container":
-            given = replace(given, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
+            handover = replace(handover, prefix=self._entrance(node, scratch, hosts), root=str(scratch))
         elif self.task.isolation == "sandbox":
-            given = replace(given, hidden=(str(self.run.path), self.task.cache))
+            handover = replace(handover, hidden=(str(self.run.path), self.task.cache))
         # Held for the agent from before its start, so that it is never taken for dead.
         alive = files.hold(self.run.node(node.index) / "alive.lock")
         if alive is None:
@@ -179,11 +179,11 @@ class Driver:
             os.close(alive)
         agent = _Agent(node, process, mine, info, os.pidfd_open(process.pid))
         self._agents.append(agent)
-        self._send(agent, given.to_line())
+        self._send(agent, handover.to_line())
         mine.setblocking(False)
 
     def _watch(self) -> None:
-        """Until all agents have ended; told to stop, pass it on; whatever goes wrong, with an end."""
+        """Wait until all agents have ended; passes a stop on; has an end whatever goes wrong."""
         living = [agent for agent in self._agents if agent.handle >= 0]
         selector = selectors.DefaultSelector()
         for agent in living:
@@ -191,16 +191,16 @@ class Driver:
             selector.register(agent.line, selectors.EVENT_READ, agent)
         if self.task.attached:
             selector.register(sys.stdin, selectors.EVENT_READ, None)
-        began, deadline, told = time.monotonic(), None, False
+        began, deadline, stop_sent = time.monotonic(), None, False
         while living:
             wrong = False
             for key, _ in selector.select(_TICK):
                 agent = key.data
                 if agent is None:
                     selector.unregister(key.fileobj)
-                    self._stop = self._stop or Failure(Cause.STOP, "the command that ran it is gone")
+                    self._stop = self._stop or Failure(Cause.STOP, "the foreground command is gone")
                 elif key.fileobj is agent.line:
-                    if not _hear(agent):
+                    if not _read_beat(agent):
                         selector.unregister(agent.line)
                 elif agent in living:
                     living.remove(agent)
@@ -210,10 +210,10 @@ class Driver:
                         wrong = True
                         self._tell(self._lost(agent))
                     if agent.node.index == 0 or nodes.recorded_outcome(self.run, self._attempt):
-                        # Whoever is left was given up by the coordinator, or has nobody to wait for.
+                        # Agents that are left were given up by the coordinator, or have nothing to wait for.
                         deadline = _earlier(deadline, self.plan.grace + _AFTER_END)
-            if not told and (stop := self._stop_requested() or self._overtime(began)):
-                told = wrong = True
+            if not stop_sent and (stop := self._stop_requested() or self._overtime(began)):
+                stop_sent = wrong = True
                 self._tell(stop)
             if wrong:
                 deadline = _earlier(deadline, self.plan.grace + _CLOSING)
@@ -234,7 +234,7 @@ class Driver:
         return self._stop
 
     def _end_silent(self, living: list[_Agent]) -> None:
-        """Kill agents that say nothing although they could: a frozen one would hold the run for ever."""
+        """Kill agents that say nothing although they could: a frozen one would hold the run forever."""
         now = time.monotonic()
         for agent in living:
             if now - agent.heard <= _SILENCE:
@@ -242,7 +242,7 @@ class Driver:
             if _is_starved(agent.first_process or agent.process.pid):
                 agent.heard = now - _SILENCE / 2  # time that the machine did not give it does not count
                 continue
-            agent.why_killed = f"nothing was heard of its agent for {_SILENCE:.0f} s"
+            agent.why_killed = f"no message from its agent for {_SILENCE:.0f} s"
             self._tell(self._lost(agent))
             agent.kill()
             agent.heard = float("inf")
@@ -268,13 +268,13 @@ class Driver:
             # bubblewrap itself may have been killed while its namespace lives on.
             _kill(first)
         # What an agent leaves behind comes to the driver: ranks where no namespace dies with it,
-        # and bubblewrap's own child when bubblewrap is killed before it has told of it.
+        # and bubblewrap's own child when bubblewrap is killed before it has reported it.
         processes.kill_strays({item.process.pid for item in self._agents})
         if self.task.isolation == "container":
             containers.remove(containers.label_of(self.plan.run, agent.node.index))
 
     def _tell(self, failure: Failure) -> None:
-        """To every agent: node 0's makes it the run's end, the others wait for its word, but not for ever."""
+        """To every agent: node 0's makes it the run's end, the others wait for its message, but not forever."""
         line = json.dumps({"cause": failure.cause.value, "reason": failure.reason}).encode() + b"\n"
         for agent in self._agents:
             self._send(agent, line)
@@ -284,7 +284,7 @@ class Driver:
             agent.line.sendall(line)
 
     def _outcome(self) -> Outcome:
-        """The coordinator's word; without it a stop's, how agents died, or what one of them recorded."""
+        """The coordinator's outcome; without it that of a stop, how agents died, or what one of them recorded."""
         if outcome := nodes.recorded_outcome(self.run, self._attempt):
             return outcome
         if self._stop:
@@ -320,7 +320,7 @@ def _earlier(deadline: float | None, seconds: float) -> float:
     return wanted if deadline is None else min(deadline, wanted)
 
 
-def _hear(agent: _Agent) -> bool:
+def _read_beat(agent: _Agent) -> bool:
     """Note a sign of life; False once there will be no more."""
     try:
         data = agent.line.recv(4096)
@@ -363,7 +363,7 @@ def main() -> int:
     except Exception as error:  # a mistake of ours: the run must still end and say so
         traceback.print_exc()
         message = error.message if isinstance(error, TrainshedError) else repr(error)
-        reason = f"the driver cannot go on: {message} (see driver.log)"
+        reason = f"the driver failed: {message} (see driver.log)"
         outcome = Outcome.of(Failure(Cause.ENGINE, reason, log="driver.log"))
     nodes.record_end(run, outcome)
     guard.wake(os.getppid())  # frozen, it would not see this end
@@ -380,7 +380,7 @@ def _drive(run: RunDirectory, line: bytes, signalled: list[str]) -> Outcome:
             for node in plan.nodes:
                 homes.take(node)
         if any(run.is_unsaved(index) for index in run.node_indexes()):
-            run.writer(_WRITER).append(Note(f"outputs that could not be saved lie in {task.scratch}"))
+            run.writer(_WRITER).append(Note(f"outputs that could not be saved are in {task.scratch}"))
         else:
             shutil.rmtree(task.scratch, ignore_errors=True)
 

@@ -127,7 +127,7 @@ class LocalEngine(Engine):
         os.pwrite(alive, str(driver.pid).encode(), 0)
         driver.stdin.write(task.to_line())
         driver.stdin.flush()
-        # Held open for an attached run: its end tells the driver that this process is gone.
+        # Held open for an attached run: its end shows the driver that this process is gone.
         if not prepared.request.attached:
             driver.stdin.close()
 
@@ -140,7 +140,7 @@ class LocalEngine(Engine):
     def stop(self, run: RunDirectory, kill: bool) -> None:
         if not files.is_held(run.alive_path):
             return
-        # A driver that has not written its number yet finds the request by itself. Killed, it takes its
+        # A driver that has not written its number yet finds the request itself. Killed, it takes its
         # agents with it: they see the end of their connection.
         with contextlib.suppress(ValueError, OSError):
             pid, *watched = _above(run)
@@ -193,13 +193,13 @@ class LocalEngine(Engine):
         total = wanted.nodes * wanted.devices
         if total > pool.size:
             what = f"resources: {wanted.shape} asks for {total} {wanted.kind.value} devices"
-            there = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
+            available = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
             hint = "ask for fewer, or use a cluster engine"
             if wanted.kind is DeviceKind.ASCEND and not pool.size:
                 hint = (
                     "run it on a machine with NPUs, or add --emulate to run it on the CPU, marked as emulated"
                 )
-            raise RefusedError(f"{what}, and {there}", hint)
+            raise RefusedError(f"{what}, and {available}", hint)
         chosen = leases.take_devices(pool, wanted.nodes, wanted.devices, holder, lease)
         if wanted.kind is DeviceKind.CPU:
             # Slots are only counted: a rank's CPU has no number of its own.
@@ -235,12 +235,12 @@ class LocalEngine(Engine):
         planned = plan(job, Topology.of(job.resources.kind, hosts), site, run.id)
         notes = list(planned.notes)
         if isolation == "plain":
-            why = sandbox.why_not() or "it was asked for"
+            why = sandbox.why_not() or "as requested"
             notes.append(f"no isolation ({why}): {sandbox.WITHOUT}")
         elif isolation == "sandbox" and (
             named := sandbox.shown(named_paths(job, context.home), planned.nodes[0])
         ):
-            notes.append(f"visible read only, since the job names them: {', '.join(named)}")
+            notes.append(f"visible read-only, because the job names them: {', '.join(named)}")
         if job.preemptible or job.priority != DEFAULT_PRIORITY:
             notes.append(_NO_QUEUE)
         return replace(planned, notes=tuple(notes))
@@ -264,12 +264,12 @@ class LocalEngine(Engine):
 def _above(run: RunDirectory) -> list[int]:
     """The numbers of the driver and of its guard, as soon as they have written them."""
     with contextlib.suppress(ValueError, OSError):
-        return [int(word) for word in files.read_regular(run.alive_path, 1 << 10).split()]
+        return [int(text) for text in files.read_regular(run.alive_path, 1 << 10).split()]
     return []
 
 
 def _look_after(run: RunDirectory) -> None:
-    """Take the place of a guard that is gone, or has not begun: nobody else would end a frozen driver.
+    """Act for a guard that is gone, or has not begun: nothing else would end a frozen driver.
 
     One whose agents have started ranks is left alone while they live: they end by themselves.
     """
@@ -281,7 +281,7 @@ def _look_after(run: RunDirectory) -> None:
         begun = started_at(run.events("coordinator-")) is not None
         alone = not any(files.is_held(run.node(index) / "alive.lock") for index in run.node_indexes())
         ready = alone and len(above) == 2
-        # Before ranks run, an agent may wait for the driver's first word, for ever.
+        # Before ranks run, an agent may wait for the driver's first message forever.
         if (ready or (not begun and not young)) and files.is_held(run.alive_path):
             os.kill(above[0], signal.SIGKILL)
 
@@ -293,7 +293,7 @@ def _status(run: RunDirectory) -> EngineStatus:
             # Its driver would have done so, had it lived.
             containers.remove_all(run.id)
         return EngineStatus(alive=alive)
-    except OSError as error:  # a lock that cannot be read (another user's) says nothing of its holder
+    except OSError as error:  # a lock that cannot be read (another user's) does not show its holder
         return EngineStatus(problem=f"{error.filename}: {error.strerror}")
 
 
@@ -302,7 +302,7 @@ def _slots(context: Context) -> int:
 
 
 def _count(context: Context, name: str, default: int) -> int:
-    """A number of devices from whoever submits."""
+    """A number of devices from the submitter."""
     text = context.environ.get(name, "").strip()
     if not text:
         return default
@@ -318,7 +318,7 @@ def _visible(request: Request, run: RunDirectory) -> list[str]:
         if not path.is_absolute() or not path.exists() or run.home.is_relative_to(path):
             raise UsageError(
                 f"option expose={text!r}: not a folder that can be shown",
-                "write the whole path of one that exists and does not hold Trainshed's home",
+                "write the full path of one that exists and does not hold Trainshed's home",
             )
         exposed.append(str(path))
     return [*visible(request.job, run.home, request.context.environ), *exposed]

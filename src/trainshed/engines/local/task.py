@@ -38,7 +38,7 @@ class Task:
             return cls(**(data | {name: tuple(data[name]) for name in ("visible", "writable")}))
         except (ValueError, KeyError, TypeError) as error:
             raise TrainshedError(
-                f"the driver's task cannot be understood: {error}",
+                f"cannot parse the driver's task: {error}",
                 "submit with the same release of Trainshed that runs the job",
                 code="other-release",
             ) from error

@@ -1,6 +1,6 @@
 """Slurm's own commands, run here, with an end to every wait. It decides nothing.
 
-Commands get a small environment of their own: what the user's shell holds
+Commands get their own small environment: what the user's shell holds
 (keys among it) would otherwise be kept by Slurm with the job.
 """
 
@@ -35,7 +35,7 @@ class Slurm:
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
     def submit(self, script: str, brought: Mapping[str, str] | None = None) -> str:
-        """The job's number; RefusedError with Slurm's own words when it does not take it.
+        """The job's number; RefusedError with Slurm's message when Slurm rejects it.
 
         What the job will find when it starts must be there before. `brought` are variables that
         Slurm keeps with the job.
@@ -43,7 +43,9 @@ class Slurm:
         env = self.environment() | dict(brought or {})
         done = self._run(["sbatch", "--parsable", "--export=ALL"], script, env)
         if done.returncode != 0:
-            raise RefusedError(f"Slurm refuses the job: {_words(done.stderr)}", _refusal_hint(done.stderr))
+            raise RefusedError(
+                f"Slurm refuses the job: {_last_error(done.stderr)}", _refusal_hint(done.stderr)
+            )
         return done.stdout.strip().split(";")[0]
 
     def jobs(self) -> list[QueueEntry]:
@@ -57,7 +59,7 @@ class Slurm:
         if done.returncode != 0:
             if "Invalid job id" in done.stderr:
                 return ""
-            raise SlurmError(f"scontrol show job: {_words(done.stderr)}")
+            raise SlurmError(f"scontrol show job: {_last_error(done.stderr)}")
         return done.stdout
 
     def accounted(self, jobs: Sequence[str]) -> dict[str, str]:
@@ -94,7 +96,7 @@ class Slurm:
         done = self._run(command)
         if done.returncode != 0:
             raise SlurmError(
-                f"{command[0]}: {_words(done.stderr)}", "`trainshed doctor --engine slurm` tells more"
+                f"{command[0]}: {_last_error(done.stderr)}", "run `trainshed doctor --engine slurm`"
             )
         return done.stdout
 
@@ -111,12 +113,12 @@ class Slurm:
                 timeout=_LIMIT,
             )
         except FileNotFoundError as error:
-            raise _not_here(command[0]) from error
+            raise _not_installed(command[0]) from error
         except subprocess.TimeoutExpired as error:
             raise _no_answer(command[0]) from error
 
 
-def _not_here(command: str) -> SlurmError:
+def _not_installed(command: str) -> SlurmError:
     remedy = "run this on a login node, or reach one: trainshed profile add slurm login=user@host"
     return SlurmError(f"{command} is not installed here", remedy)
 
@@ -125,15 +127,15 @@ def _no_answer(command: str) -> SlurmError:
     return SlurmError(f"{command} did not answer within {_LIMIT:.0f} s", "is the controller up?")
 
 
-def _words(text: str) -> str:
+def _last_error(text: str) -> str:
     """The last thing a command complained of, without its own name before it."""
     lines = [line.split("error:")[-1].strip() for line in text.splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(lines[-3:])) or "no reason given"
 
 
 def _refusal_hint(text: str) -> str:
-    for mark, hint in _REFUSALS.items():
-        if mark in text.lower():
+    for part, hint in _REFUSALS.items():
+        if part in text.lower():
             return hint
     return "`trainshed run --dry-run` shows the request"
 
@@ -144,7 +146,7 @@ _REFUSALS = {
     "account": "ask the administrator which account to use, then -o account=NAME",
     "qos": "ask the administrator which QOS to use, then -o qos=NAME",
     "node count": "ask for fewer nodes, or another partition",
-    "node configuration": "no node of the partition is that large: ask for fewer devices a node",
+    "node configuration": "no node of the partition is that large: ask for fewer devices per node",
     "time limit": "ask for less time with -o time=…",
     "contact slurm controller": "the controller does not answer: try again, or ask the administrator",
 }

@@ -13,7 +13,7 @@ from trainshed.engines.base import Check, Context
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
-from trainshed.runs.places import Access
+from trainshed.runs.locations import Access
 from trainshed.spec.kinds import DeviceKind
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -73,23 +73,23 @@ def _cluster(slurm: Slurm, chosen: SlurmSettings) -> Iterator[Check]:
     gres = ",".join(kinds for *_, kinds in partitions)
     for kind in (DeviceKind.NVIDIA, DeviceKind.ASCEND):
         name = profile.gres_name(kind)
-        there = any(item.split(":")[0] == name for item in gres.split(","))
+        found = any(item.split(":")[0] == name for item in gres.split(","))
         remedy = f"for {kind.value} jobs ask for it; or trainshed profile add slurm gres.{kind.value}=NAME"
         yield Check(
             f"GRES {name}",
-            there,
-            gres if there else f"no node offers it (offered: {gres})",
-            "" if there else remedy,
+            found,
+            gres if found else f"no node offers it (offered: {gres})",
+            "" if found else remedy,
         )
     accounting = conf.get("AccountingStorageType", "")
     off = accounting.endswith("none")
     kept = conf.get("MinJobAge", "a while")
-    words = (
+    status = (
         f"off: Slurm itself remembers ended jobs for {kept}; runs keep their own record"
         if off
         else accounting
     )
-    yield Check("accounting", True, words)
+    yield Check("accounting", True, status)
     requeue = conf.get("JobRequeue", "1")
     yield Check(
         "requeue",
@@ -98,7 +98,7 @@ def _cluster(slurm: Slurm, chosen: SlurmSettings) -> Iterator[Check]:
         "" if requeue == "1" else "ask for JobRequeue=1, or runs do not survive preemption",
     )
     wait = conf.get("KillWait", "")
-    yield Check("time to stop", True, f"KillWait {wait}: what `scancel` leaves a job for saving outputs")
+    yield Check("time to stop", True, f"KillWait {wait}: time that `scancel` leaves a job to save outputs")
 
 
 def _nodes(chosen: SlurmSettings, context: Context) -> Iterator[Check]:
@@ -124,11 +124,11 @@ def _runs(chosen: SlurmSettings, context: Context) -> Check:
     if url := chosen.profile.runs:
         try:
             keys = Access(context.environ, context.home).keys(url)
-            there = store.exists("/".join(url.split("/")[:3]), credentials=keys)
+            found = store.exists("/".join(url.split("/")[:3]), credentials=keys)
         except TrainshedError as error:
             return Check("runs", False, f"{url}: {error.message}", error.hint)
         return Check(
-            "runs", there, url if there else f"{url}: there is no such bucket", "" if there else "make it"
+            "runs", found, url if found else f"{url}: there is no such bucket", "" if found else "make it"
         )
     kind = _file_system(context.home)
     shared = kind in _SHARED
@@ -144,7 +144,7 @@ def _runs(chosen: SlurmSettings, context: Context) -> Check:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system a path lies on, by the longest mount point above it."""
+    """The type of the file system a path is on, by the longest mount point above it."""
     best, kind = "", "an unknown file system"
     try:
         for line in Path("/proc/mounts").read_text().splitlines():

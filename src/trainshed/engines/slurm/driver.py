@@ -32,12 +32,12 @@ from trainshed.engines.slurm.states import (
     parse_notice,
     state_of,
 )
-from trainshed.runs.carrier import Carrier
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Pending
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.reconciler import REQUEUED
 from trainshed.runs.states import Cause
+from trainshed.runs.store_sync import StoreSync
 from trainshed.spec.kinds import DeviceKind
 from trainshed.spec.load import load_job
 
@@ -50,7 +50,7 @@ _SIGNALLED = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 @dataclass
 class SlurmDriver(ClusterDriver):
-    """Brings one Slurm job through the attempts of a run."""
+    """Runs the attempts of a run in one Slurm job."""
 
     profile: Profile = field(default_factory=lambda: Profile.model_validate({}))
     slurm: Slurm = field(default_factory=Slurm)
@@ -58,7 +58,7 @@ class SlurmDriver(ClusterDriver):
     _warning: float = float("inf")
     """When this driver warns its agents of Slurm's time limit, if Slurm has not done so before."""
     _log_from: int = 0
-    """Where this start of the job begins in its log: what is before it tells of earlier ones."""
+    """Where this start of the job begins in its log: what is before it is of earlier ones."""
 
     def drive(self) -> Outcome | None:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class SlurmDriver(ClusterDriver):
         )
 
     def look(self) -> None:
-        """A warning of Slurm's time limit may have come before this process could hear it."""
+        """A warning of Slurm's time limit may have come before this process could handle it."""
         if time.time() < self._warning:
             return
         self._warning = self._warning_time()  # the limit may have been moved
@@ -103,7 +103,7 @@ class SlurmDriver(ClusterDriver):
             self.request_stop(failure_of(JobState.TIMEOUT))
 
     def explain(self, stop: Failure) -> Failure:
-        """The same signal tells of a stop, of the end of the time limit, and of Slurm taking nodes away."""
+        """The same signal is sent for a stop, for the end of the time limit, and when Slurm takes nodes away."""
         record, state = self._slurm_record()
         end = _seconds(record.get("EndTime", ""))
         if state is JobState.RUNNING and end is not None and end - time.time() < _SOON:
@@ -114,7 +114,7 @@ class SlurmDriver(ClusterDriver):
         failure = outcome.failure
         if failure is None or self.run.stop_reason():
             return outcome
-        # Slurm signals ranks too when it ends a job: their death by it is no reason of their own.
+        # Slurm signals ranks too when it ends a job: dying from it is not their own failure.
         if failure.cause in _OWN_CAUSES and failure.exit_code not in _SIGNALLED:
             return outcome
         record, state = self._slurm_record()
@@ -144,8 +144,8 @@ class SlurmDriver(ClusterDriver):
         return record, state
 
 
-def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str, str] | None = None) -> int:
-    """Bring a run to its end; the job's exit code."""
+def drive(run: RunDirectory, sync: StoreSync | None = None, access: Mapping[str, str] | None = None) -> int:
+    """Run to the end; the job's exit code."""
 
     def make() -> SlurmDriver:
         job = load_job(run.path / "job.yaml")
@@ -154,7 +154,7 @@ def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str
         # The site's variables reach every rank; the job's own win.
         job = job.model_copy(update={"env": profile.env | job.env})
         terms = Terms(
-            scratch=script.own_disk(profile.scratch) / run.id,
+            scratch=script.local_disk(profile.scratch) / run.id,
             isolation=profile.isolation,
             container=profile.container or "podman",
             user=left.user,
@@ -166,7 +166,7 @@ def drive(run: RunDirectory, carrier: Carrier | None = None, access: Mapping[str
         )
         values = submission.secrets(run, bool(job.secrets or left.store))
         start = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-        return SlurmDriver(run, job, terms, values, start, carrier, access or {}, profile=profile)
+        return SlurmDriver(run, job, terms, values, start, sync, access or {}, profile=profile)
 
     return finish(run, make, lambda: submission.forget(run))
 
@@ -176,7 +176,7 @@ def _resolve(address: str, name: str) -> str:
     for text in (address, name):
         with contextlib.suppress(OSError):
             return socket.gethostbyname(text)
-    raise Failed(Failure(Cause.NODE, f"node {name}: neither {address!r} nor its name leads to an address"))
+    raise Failed(Failure(Cause.NODE, f"node {name}: neither {address!r} nor its name resolves to an address"))
 
 
 def _seconds(stamp: str) -> float | None:

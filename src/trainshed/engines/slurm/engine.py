@@ -34,7 +34,7 @@ from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
-from trainshed.runs import places
+from trainshed.runs import locations
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Accepted, AttemptStarted, Note, Pending, UnreadableRunError
 from trainshed.runs.summary import EngineStatus
@@ -68,7 +68,7 @@ class SlurmEngine(Engine):
     at_once = 4
 
     def __init__(self) -> None:
-        self._asked: dict[str | None, tuple[float, list[QueueEntry]]] = {}
+        self._queried: dict[str | None, tuple[float, list[QueueEntry]]] = {}
 
     def count(self, request: Request) -> int:
         return self._settings(request).array or request.count
@@ -99,7 +99,7 @@ class SlurmEngine(Engine):
     def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
         private: _Private = prepared.private
         profile, context = private.settings.profile, prepared.request.context
-        access = places.Access(context.environ, context.home)
+        access = locations.Access(context.environ, context.home)
         if profile.login:
             from trainshed.engines.slurm import remote
 
@@ -110,14 +110,14 @@ class SlurmEngine(Engine):
                 run.writer("submit").append(Note(text))
         brought: dict[str, str] = {}
         if profile.runs:
-            from trainshed.runs import carrier
+            from trainshed.runs import store_sync
 
             brought = submission.bring(private.values, profile.runs, context)
             keys = access.keys(profile.runs)
             for run in runs:
                 url = f"{profile.runs}/{run.id}"
-                run.write("job.yaml", dump_job(carrier.begin(run, url, prepared.request.job, keys)))
-                carrier.publish_submission(run, url, keys)
+                run.write("job.yaml", dump_job(store_sync.begin(run, url, prepared.request.job, keys)))
+                store_sync.publish_submission(run, url, keys)
         elif private.values:
             for run in runs:
                 submission.keep(run, private.values)
@@ -125,20 +125,20 @@ class SlurmEngine(Engine):
             job = Slurm(profile.slurm_conf).submit(prepared.text, brought)
         except BaseException:
             for run in runs:
-                with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
-                    places.forget(run, access)
+                with contextlib.suppress(TrainshedError):  # the first error must be reported
+                    locations.remove(run, access)
             raise
         for index, run in enumerate(runs):
             run.writer("submit").append(Accepted(job if len(runs) == 1 else f"{job}_{index}"))
             with contextlib.suppress(TrainshedError):  # the driver says it too, once it has begun
-                places.publish(run, "submit", access=access)
+                locations.publish(run, "submit", access=access)
 
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         found: dict[str, EngineStatus] = {}
         by_cluster: dict[str | None, list[RunDirectory]] = {}
         for run in runs:
             try:
-                if places.is_mirror(run) and not places.place_of(run).url:
+                if locations.is_mirror(run) and not locations.location_of(run).url:
                     found[run.id] = EngineStatus()  # its site knows, and is asked when the mirror is fetched
                 else:
                     by_cluster.setdefault(_conf(run), []).append(run)
@@ -157,7 +157,7 @@ class SlurmEngine(Engine):
         began, slurm = time.monotonic(), Slurm(conf)
         entries = _by_run(self._entries(conf))
         # One submitted just now may be younger than an answer that was kept.
-        if self._asked[conf][0] < began and any(run.id not in entries for run in runs):
+        if self._queried[conf][0] < began and any(run.id not in entries for run in runs):
             entries = _by_run(self._entries(conf, fresh=True))
         jobs: dict[str, str] = {}
         for run in runs:
@@ -171,7 +171,7 @@ class SlurmEngine(Engine):
         }
 
     def stop(self, run: RunDirectory, kill: bool) -> None:
-        if places.is_mirror(run) and not places.place_of(run).url:
+        if locations.is_mirror(run) and not locations.location_of(run).url:
             return  # the request itself went to the site
         conf = _conf(run)
         entry = _by_run(self._entries(conf, fresh=True)).get(run.id)
@@ -182,7 +182,7 @@ class SlurmEngine(Engine):
         gently = not kill and not entry.state.is_waiting
         if not (gently and slurm.cancel(entry.job, "--signal=TERM", "--batch")):
             slurm.cancel(entry.job)
-        self._asked.pop(conf, None)
+        self._queried.pop(conf, None)
 
     def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
         chosen = SlurmSettings.model_validate(settings) if settings is not None else settings_of({}, context)
@@ -203,7 +203,7 @@ class SlurmEngine(Engine):
         if request.job.image and not chosen.profile.container:
             raise RefusedError(
                 f"image {request.job.image!r}: how this cluster runs containers is not known",
-                "say so with -o container=podman, apptainer, pyxis or enroot, or in the site's profile",
+                "set -o container=podman, apptainer, pyxis or enroot, or in the site's profile",
             )
         return chosen
 
@@ -223,10 +223,10 @@ class SlurmEngine(Engine):
         return "afterok:" + ":".join(jobs)
 
     def _entries(self, conf: str | None, fresh: bool = False) -> list[QueueEntry]:
-        asked, entries = self._asked.get(conf, (float("-inf"), []))
-        if fresh or time.monotonic() - asked > _FRESH:
+        queried, entries = self._queried.get(conf, (float("-inf"), []))
+        if fresh or time.monotonic() - queried > _FRESH:
             entries = Slurm(conf).jobs()
-            self._asked[conf] = (time.monotonic(), entries)
+            self._queried[conf] = (time.monotonic(), entries)
         return entries
 
     def _status(
@@ -243,7 +243,7 @@ class SlurmEngine(Engine):
         if state and not state_of(state).is_over:
             return EngineStatus()
         if not state and _is_sampled(run):
-            return EngineStatus(waiting="Slurm does not know the job any more, but its nodes still work")
+            return EngineStatus(waiting="Slurm no longer knows the job, but its nodes still run it")
         requested = run.stop_reason()
         failure = failure_of(state, requested, entry.reason if entry else "") if state else None
         return EngineStatus(alive=False, failure=failure)
@@ -266,14 +266,14 @@ def _is_sampled(run: RunDirectory) -> bool:
 
 
 def _is_young(run: RunDirectory) -> bool:
-    """Whether whoever submits the run may still be waiting for Slurm's answer."""
+    """Whether the submitter the run may still be waiting for Slurm's answer."""
     return time.time() - run.submitted().time < _SUBMITTING
 
 
 def _is_requeued(run: RunDirectory, job: str, slurm: Slurm) -> bool:
-    """Whether Slurm put a job back that ran: said here if its driver died with its host.
+    """Whether Slurm requeued a job that ran: known only from Slurm if its driver died with its host.
 
-    What squeue said may be older than the attempt, so Slurm's count of restarts decides.
+    squeue's answer may be older than the attempt, so Slurm's count of restarts decides.
     """
     events = run.events("driver-", "reconciler")
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
@@ -292,10 +292,10 @@ def _home(chosen: SlurmSettings, context: Context) -> script.Home:
     from trainshed.environments import environments_directory
 
     profile = chosen.profile
-    own = str(script.own_disk(profile.scratch) / "home")
+    local_home = str(script.local_disk(profile.scratch) / "home")
     return script.Home(
         python=profile.python or sys.executable,
-        folder=profile.home or (own if profile.runs else str(context.home)),
+        folder=profile.home or (local_home if profile.runs else str(context.home)),
         environments=profile.environments or str(environments_directory(context.environ)),
         runs=profile.runs or "",
     )
@@ -304,22 +304,22 @@ def _home(chosen: SlurmSettings, context: Context) -> script.Home:
 def _path(chosen: SlurmSettings, run: RunDirectory) -> str:
     """Where the driver of a run has its run directory."""
     if chosen.profile.runs:
-        return str(script.own_disk(chosen.profile.scratch) / "carried-0" / run.id)
+        return str(script.local_disk(chosen.profile.scratch) / "carried-0" / run.id)
     return str(run.path)
 
 
 def _preview_plan(request: Request, left: Submission, keys: tuple[str, ...], name: str) -> Plan:
-    """The plan on placeholder hosts, from a range of addresses that belongs to nobody."""
+    """The plan on placeholder hosts, from an unassigned range of addresses."""
     wanted, context, chosen = request.job.resources, request.context, left.settings
-    own = tuple(Device(index) for index in range(wanted.devices))
+    devices = tuple(Device(index) for index in range(wanted.devices))
     hosts = [
-        Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", own, 10241)
+        Host(f"slurm-node-{i}", f"198.{18 + (i >> 16)}.{i >> 8 & 255}.{i & 255}", devices, 10241)
         for i in range(wanted.nodes)
     ]
     site = Site(
         python="python" if chosen.profile.login else python_of(request.job, context.environ),
         search_path=context.search_path,
-        scratch=str(Path(script.own_disk(chosen.profile.scratch)) / name),
+        scratch=str(Path(script.local_disk(chosen.profile.scratch)) / name),
         library=str(PAYLOAD),
         isolated=chosen.profile.isolation != "plain",
         cpus=wanted.devices * chosen.profile.cpus_per_device,

@@ -68,11 +68,11 @@ class Profile(BaseModel):
     runs: str | None = Field(
         None,
         pattern=r"^(s3|obs)://[A-Za-z0-9._/-]+[A-Za-z0-9]$",
-        description="where runs lie in an object store (s3://bucket/runs), if nodes share no file system",
+        description="where runs are in an object store (s3://bucket/runs), if nodes share no file system",
     )
     slurm_conf: str | None = Field(None, description="SLURM_CONF, where it is not the usual one")
-    partition: str | None = Field(None, pattern=_WORD, description="where jobs go")
-    account: str | None = Field(None, pattern=_WORD, description="what they are charged to")
+    partition: str | None = Field(None, pattern=_WORD, description="partition for jobs")
+    account: str | None = Field(None, pattern=_WORD, description="account that is charged")
     qos: str | None = Field(None, pattern=_WORD, description="quality of service")
     constraint: str | None = Field(
         None, pattern=r"^[A-Za-z0-9_&|*\[\](),-]+$", description="features nodes must have"
@@ -89,7 +89,7 @@ class Profile(BaseModel):
     gres: dict[DeviceKind, Annotated[str, Field(pattern=_WORD)]] = Field(
         default_factory=dict, description="what the site calls each kind of device, if not gpu and npu"
     )
-    cpus_per_device: int = Field(1, ge=1, le=1024, description="cores asked for with each device")
+    cpus_per_device: int = Field(1, ge=1, le=1024, description="cores requested per device")
     interface: str | None = Field(
         None, pattern=r"^[A-Za-z0-9_.:-]+$", description="network interface of the ranks, e.g. ib0"
     )
@@ -124,7 +124,7 @@ class Profile(BaseModel):
     @classmethod
     def _one_line(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not item.replace("\t", " ").isprintable() for item in value):
-            raise ValueError("write each line as an item of its own")
+            raise ValueError("write each line as its own item")
         return value
 
     @field_validator("setup")

@@ -11,9 +11,9 @@ from trainshed.codefiles import code_files
 from trainshed.engines.base import Check, Request
 from trainshed.engines.slurm.profile import Profile, SlurmSettings
 from trainshed.errors import UsageError
-from trainshed.runs import places, site
+from trainshed.runs import locations, site
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.places import RunPlace
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.site import RemoteSite, SiteError
 from trainshed.spec.job import JobSpec
 
@@ -26,12 +26,12 @@ def submit(
     sources = _local_sources(job)
     targets = {name: name if path.is_dir() else f"{name}/{path.name}" for name, path in sources.items()}
     reached = site_of(chosen.profile)
-    asked = {
+    message = {
         "action": "submit",
         "engine": "slurm",
         "ids": [run.id for run in runs],
         "job": job.model_dump(mode="json", exclude_defaults=True),
-        "settings": _there(chosen).model_dump(mode="json", exclude_defaults=True),
+        "settings": _on_login_node(chosen).model_dump(mode="json", exclude_defaults=True),
         "emulate": request.emulate,
         "secrets": values,
         "labels": dict(request.labels),
@@ -49,19 +49,19 @@ def submit(
                 for item in (*found.names, *found.empty):
                     archive.add(path / item, arcname=f"{targets[name]}/{item}", recursive=False)
 
-    answer, _ = site.call(reached, asked, upload)
+    answer, _ = site.call(reached, message, upload)
     for run, path in zip(runs, answer["runs"], strict=True):
-        places.mark(run, RunPlace(path=path, site=reached.to_json(), upload=answer["upload"]))
+        locations.make_mirror(run, RunLocation(path=path, site=reached.to_json(), upload=answer["upload"]))
 
 
 def describe(chosen: SlurmSettings) -> list[Check]:
-    asked = {
+    message = {
         "action": "describe",
         "engine": "slurm",
-        "settings": _there(chosen).model_dump(mode="json", exclude_defaults=True),
+        "settings": _on_login_node(chosen).model_dump(mode="json", exclude_defaults=True),
     }
     try:
-        answer, _ = site.call(site_of(chosen.profile), asked)
+        answer, _ = site.call(site_of(chosen.profile), message)
     except SiteError as error:
         return [Check("login", False, error.message, error.hint, required=True)]
     return [Check("login", True, str(chosen.profile.login)), *(Check(**item) for item in answer["checks"])]
@@ -77,7 +77,7 @@ def site_of(profile: Profile) -> RemoteSite:
     )
 
 
-def _there(chosen: SlurmSettings) -> SlurmSettings:
+def _on_login_node(chosen: SlurmSettings) -> SlurmSettings:
     """The settings as they hold on the login node itself."""
     return chosen.model_copy(update={"profile": chosen.profile.model_copy(update={"login": None})})
 

@@ -34,7 +34,7 @@ class Home:
     folder: str
     environments: str
     runs: str = ""
-    """The URL below which runs lie in an object store; empty: in a folder that nodes share."""
+    """The URL below which runs are in an object store; empty: in a folder that nodes share."""
 
 
 def render(
@@ -42,9 +42,9 @@ def render(
 ) -> str:
     """The script for one run, or for an array with one run directory for each task."""
     lines = ["#!/bin/bash"]
-    asked = options(job, settings, runs, dependency, emulate, carried=bool(where.runs))
-    lines += [f"#SBATCH {option}" for option in asked]
-    # Slurm may warn of the time limit at once, before the driver can hear it: it looks at the clock itself.
+    requested = options(job, settings, runs, dependency, emulate, in_object_store=bool(where.runs))
+    lines += [f"#SBATCH {option}" for option in requested]
+    # Slurm may warn of the time limit at once, before the driver can handle it: it checks the clock itself.
     lines += ["", "trap '' TERM", *_environment(settings, where)]
     if len(runs) == 1:
         lines.append(f"run={shlex.quote(runs[0])}")
@@ -53,7 +53,7 @@ def render(
     # exec: the driver takes the shell's place, so that Slurm's signals reach it.
     python = f"exec {shlex.quote(where.python)} -m trainshed.engines.slurm"
     if where.runs:
-        lines.append(f'{python}.carried {shlex.quote(where.runs)} "$run"')
+        lines.append(f'{python}.object_store_run {shlex.quote(where.runs)} "$run"')
     else:
         lines.append(f'{python}.driver "$run"')
     return "\n".join(lines) + "\n"
@@ -65,7 +65,7 @@ def options(
     runs: Sequence[str],
     dependency: str,
     emulate: bool,
-    carried: bool = False,
+    in_object_store: bool = False,
 ) -> list[str]:
     """The options of sbatch, one each."""
     profile, wanted = settings.profile, job.resources
@@ -95,7 +95,7 @@ def options(
     if profile.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if profile.requeue or job.preemptible else "--no-requeue")
-    found += ["--open-mode=append", f"--output={_log_pattern(runs, carried)}"]
+    found += ["--open-mode=append", f"--output={_log_pattern(runs, in_object_store)}"]
     if dependency:
         found += [f"--dependency={dependency}", "--kill-on-invalid-dep=yes"]
     if len(runs) > 1:
@@ -105,7 +105,7 @@ def options(
 
 
 def queue_notes(job: JobSpec, settings: SlurmSettings) -> list[str]:
-    """What Slurm cannot be told of a job's priority."""
+    """What Slurm cannot express of a job's priority."""
     notes = []
     if job.priority > DEFAULT_PRIORITY:
         notes.append(
@@ -119,10 +119,10 @@ def queue_notes(job: JobSpec, settings: SlurmSettings) -> list[str]:
     return notes
 
 
-def _log_pattern(runs: Sequence[str], carried: bool) -> str:
-    """Where Slurm writes a run's log, in the words of its own pattern: `%a` is the number in an array."""
+def _log_pattern(runs: Sequence[str], in_object_store: bool) -> str:
+    """Where Slurm writes a run's log, as Slurm's file name pattern: `%a` is the number in an array."""
     run = common(runs)
-    path = str(carried_log(run)) if carried else f"{run}/driver.log"
+    path = str(object_store_log(run)) if in_object_store else f"{run}/driver.log"
     if not path.isprintable() or "\\" in path:
         raise RefusedError(
             f"{path!r}: Slurm takes no backslash and no control character in the path of a log",
@@ -135,13 +135,13 @@ def _log_pattern(runs: Sequence[str], carried: bool) -> str:
     return f'"{path.replace(chr(34), chr(92) + chr(34))}"' if _ODD.search(path) else path
 
 
-def carried_log(run: str) -> Path:
-    """Slurm's own log of a run that a node only visits: it must lie in a folder that exists before the job."""
+def object_store_log(run: str) -> Path:
+    """Slurm's log of a run in an object store: it must be in a folder that exists before the job."""
     return Path(run).parents[2] / f"trainshed-{Path(run).name}.driver.log"
 
 
-def own_disk(scratch: str | None) -> Path:
-    """This user's folder on each node's own disk."""
+def local_disk(scratch: str | None) -> Path:
+    """This user's folder on each node's local disk."""
     return Path(scratch or "/tmp") / f"trainshed-{os.getuid()}"  # noqa: S108
 
 

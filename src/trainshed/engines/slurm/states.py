@@ -86,7 +86,7 @@ _REASONS = {
     "Cleaning": "Slurm still cleans up after its earlier start",
     "JobHeldUser": "it is held; release it with `scontrol release`",
     "JobHeldAdmin": "the administrator holds it",
-    "JobArrayTaskLimit": "as many runs of its array as allowed are under way",
+    "JobArrayTaskLimit": "as many runs of its array as allowed are active",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition takes no jobs now",
     "PartitionNodeLimit": "its partition does not have (or allow) that many nodes",
@@ -136,7 +136,7 @@ def parse_squeue(text: str) -> list[QueueEntry]:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """The `Name=value` words of one scontrol record; a value may hold blanks."""
+    """The `Name=value` fields of one scontrol record; a value may hold blanks."""
     pieces = re.split(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=", text.strip())
     found: dict[str, str] = {}
     for name, value in zip(pieces[1::2], pieces[2::2], strict=False):
@@ -148,8 +148,8 @@ def parse_sacct(text: str) -> dict[str, str]:
     """Job → its state with what follows it (`CANCELLED by 1000`); the first line of a job counts."""
     found: dict[str, str] = {}
     for line in text.splitlines():
-        job, mark, state = line.partition("|")
-        if mark and state.strip():
+        job, separator, state = line.partition("|")
+        if separator and state.strip():
             found.setdefault(job.strip(), state.strip())
     return found
 
@@ -163,10 +163,10 @@ def state_of(text: str) -> JobState:
 
 def waiting_reason(entry: QueueEntry) -> str:
     """Why a job waits, in plain words, with the start Slurm expects."""
-    words = describe_reason(entry.reason)
+    reason = describe_reason(entry.reason)
     if entry.start and entry.start[0].isdigit():
-        words += f"; expected to start {entry.start.replace('T', ' ')}"
-    return words
+        reason += f"; expected to start {entry.start.replace('T', ' ')}"
+    return reason
 
 
 def describe_reason(reason: str) -> str:
@@ -180,15 +180,15 @@ def describe_reason(reason: str) -> str:
 
 
 def failure_of(state: str, requested: str = "", reason: str = "") -> Failure:
-    """The end of a run by Slurm's word; a stop that was asked for explains whatever followed."""
+    """The end of a run by Slurm's state; a requested stop explains whatever followed."""
     known = state_of(state)
     if requested:
         return Failure(Cause.STOP, requested)
     if reason.startswith("Dependency"):
         return Failure(Cause.STOP, describe_reason(reason))
-    cause, words = known.end
+    cause, message = known.end
     by = re.search(r"by (\d+)", state)
-    return Failure(cause, f"{words} by user {by[1]}" if by else words)
+    return Failure(cause, f"{message} by user {by[1]}" if by else message)
 
 
 _NOTICE = re.compile(r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+)[^*]*)? ?\*\*\*", re.I)

@@ -1,7 +1,7 @@
 """What a submission leaves for its driver: settings with the run's first event, secrets outside the run.
 
-Secrets lie in a file that only their owner can read, until the run has ended;
-where nodes share no file system, Slurm brings them with the job.
+Secrets are in a file that only their owner can read, until the run has ended;
+where nodes share no file system, Slurm passes them with the job.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import UnreadableRunError
 
 VARIABLE = "TRAINSHED_SUBMISSION"
-"""In which Slurm brings the driver its secrets where there is no file that both sides see."""
+"""In which Slurm passes the driver its secrets where there is no shared file."""
 
 
 class Submission(BaseModel):
-    """How the run was asked for, besides its job."""
+    """How the run was submitted, besides its job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,7 +33,7 @@ class Submission(BaseModel):
     emulate: bool = False
     user: str = "trainshed"
     store: dict[str, str] = {}
-    """Variables that lead to the object store; its keys are among the secrets."""
+    """Variables of the object store; its keys are among the secrets."""
 
 
 def read(run: RunDirectory) -> Submission:
@@ -54,7 +54,7 @@ def keep(run: RunDirectory, values: dict[str, str]) -> None:
 
 
 def bring(values: Mapping[str, str], url: str, context: Context) -> dict[str, str]:
-    """The variables with which Slurm brings the driver its secrets and the way to the store."""
+    """The variables with which Slurm passes the driver its secrets and the store's settings."""
     access = store.resolve(url.partition(":")[0], environ=context.environ, home=context.home).environment()
     return {VARIABLE: json.dumps({"secrets": dict(values), "store": access})}
 
@@ -67,7 +67,7 @@ def secrets(run: RunDirectory, wanted: bool) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise TrainshedError(
             f"the job's secrets cannot be read on this node: {error}",
-            "Trainshed's home must lie on a file system that nodes share",
+            "Trainshed's home must be on a file system that nodes share",
         ) from error
     return found
 

@@ -85,7 +85,7 @@ def _rank():
 
 
 def _plain(value):
-    """A JSON value: numbers stay numbers, words that are numbers become them, NaN stays a word."""
+    """A JSON value: numbers stay numbers, texts that are numbers become numbers, NaN stays text."""
     if isinstance(value, bool) or value is None:
         return value
     try:

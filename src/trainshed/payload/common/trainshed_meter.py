@@ -58,7 +58,7 @@ class Meter:
         worlds = [env.get(n) for n in ("TRAINSHED_WORLD_SIZE", "HOROVOD_SIZE", "RANK_SIZE", "WORLD_SIZE")]
         self.rank = int(_first(rank, *ranks, "0"))
         self.world = int(_first(world, *worlds, "1"))
-        # MindSpore's scheduler runs the same script but trains nothing: it is no rank.
+        # MindSpore's scheduler runs the same script but trains nothing: it is not a rank.
         self.enabled = bool(self.folder) and env.get("MS_ROLE") != "MS_SCHED"
         # Deques, because append and popleft stay whole when the flushing thread runs in between.
         self._steps = deque()
@@ -280,7 +280,7 @@ def _number(value):
     value = float(value)
     if math.isfinite(value):
         return {"value": value}
-    # JSON has no NaN; the word is kept so that the result fails for what it was.
+    # JSON has no NaN; the text is kept so that the result fails for what it was.
     return {"value": None, "not_finite": str(value)}
 
 

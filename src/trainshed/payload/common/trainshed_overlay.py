@@ -43,7 +43,7 @@ class _Loader(importlib.abc.Loader):
         try:
             self._patch(module)
         except AttributeError as error:
-            say(f"{module.__name__} is of a version that is not known here ({error}); its own rules apply")
+            say(f"{module.__name__} is an unknown version ({error}) and is not patched")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -80,7 +80,7 @@ decrypt_dls_aes_env() {
             export "$name=${value%x}"
             unset -v "$variable"
         else
-            _dls_say "cannot decrypt $variable: wrong key or damaged value; encrypt it anew"
+            _dls_say "cannot decrypt $variable: wrong key or damaged value; encrypt it again"
             status=1
         fi
     done < <(compgen -e | grep '^DLS_AES__')

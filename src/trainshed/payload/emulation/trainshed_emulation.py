@@ -242,7 +242,7 @@ def _end(scheduler: Any) -> None:
 
 
 def _check_rank() -> None:
-    """A rank that the table gives to another device would make all ranks wait for ever: say so and stop."""
+    """A rank that the table gives to another device would make all ranks wait forever: say so and stop."""
     server, device, rank = (os.environ.get(n, "") for n in ("TRAINSHED_NODE_ADDRESS", "DEVICE_ID", "RANK_ID"))
     seats = _seats() if rank and device else {}
     wanted = seats.get((server, device))

@@ -2,7 +2,7 @@
 
 - Options about nodes and ranks that are missing get the job's values, with a line in the log.
 - msrun starts the scheduler where the master's address is an interface's own. That of a virtual node
-  is not, so the first node's msrun would wait for ever: the scheduler is started here, by the
+  is not, so the first node's msrun would wait forever: the scheduler is started here, by the
   variables that MindSpore defines for it. It also ends as soon as msrun does: msrun itself would
   wait half a minute for it after a worker has died.
 
@@ -22,14 +22,14 @@ from types import FrameType
 
 def defaults(env: Mapping[str, str]) -> dict[str, str]:
     """Options that follow from the job, by name. `join`: without it msrun leaves its workers behind."""
-    size, here = env.get("TRAINSHED_WORLD_SIZE"), env.get("TRAINSHED_LOCAL_SIZE")
+    size, local_size = env.get("TRAINSHED_WORLD_SIZE"), env.get("TRAINSHED_LOCAL_SIZE")
     known = {
         "--worker_num": size,
-        "--local_worker_num": here,
+        "--local_worker_num": local_size,
         "--master_addr": env.get("MS_SCHED_HOST"),
         "--master_port": env.get("MS_SCHED_PORT"),
         # A node that trains alone is the first of its world, whatever its number in the job.
-        "--node_rank": "0" if size == here else env.get("TRAINSHED_NODE"),
+        "--node_rank": "0" if size == local_size else env.get("TRAINSHED_NODE"),
         "--join": "True",
     }
     return {name: value for name, value in known.items() if value}
@@ -77,11 +77,11 @@ def _scheduler(options: Mapping[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def _real(name: str, places: Sequence[str]) -> str:
+def _real(name: str, folders: Sequence[str]) -> str:
     """The program that the tool in front of it hides."""
-    for place in places:
-        path = os.path.join(place, name)  # noqa: PTH118
-        if place and ".trainshed" not in place and os.access(path, os.X_OK):
+    for folder in folders:
+        path = os.path.join(folder, name)  # noqa: PTH118
+        if folder and ".trainshed" not in folder and os.access(path, os.X_OK):
             return path
     return ""
 
@@ -96,8 +96,8 @@ def main() -> int:
     added = {name: value for name, value in defaults(os.environ).items() if name not in options}
     options.update(added)
     if added:
-        words = " ".join(f"{name}={value}" for name, value in added.items())
-        print(f"trainshed: msrun {words} added: that is this job's shape", file=sys.stderr, flush=True)
+        shown = " ".join(f"{name}={value}" for name, value in added.items())
+        print(f"trainshed: msrun {shown} added: that is this job's shape", file=sys.stderr, flush=True)
     started: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

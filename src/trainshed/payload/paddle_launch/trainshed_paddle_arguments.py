@@ -1,7 +1,7 @@
 """Turns the arguments of old `python -m paddle.distributed.launch` into those of today's launcher.
 
 Paddle up to 2.0 took --cluster_node_ips, --node_ip, --started_port and --selected_gpus. Today's
-launcher drops them with a mere warning and starts one process. Pure and of the standard library
+launcher drops them with only a warning and starts one process. Pure and of the standard library
 alone: it is imported by the job's own Python.
 """
 
@@ -80,20 +80,20 @@ def _addresses(
     values = {name: old.get(name) or "" for name in RENAMED}
     # BATCH_CUSTOM<i>_HOSTS, from which scripts build the list, is host:port on some platforms.
     hosts = [part.strip().split(":")[0] for part in values["--cluster_node_ips"].split(",") if part.strip()]
-    own = values["--node_ip"].split(":")[0]
+    address = values["--node_ip"].split(":")[0]
     if len(set(hosts)) != len(hosts):
         raise ArgumentsError(f"--cluster_node_ips names a node twice: {','.join(hosts)}; name each node once")
-    if hosts and not own and len(hosts) > 1:
+    if hosts and not address and len(hosts) > 1:
         raise ArgumentsError("--cluster_node_ips without --node_ip: give each node its own address")
-    if hosts and own and own not in hosts:
+    if hosts and address and address not in hosts:
         raise ArgumentsError(
-            f"--node_ip={own} is not in --cluster_node_ips={','.join(hosts)}: every node would take ranks "
+            f"--node_ip={address} is not in --cluster_node_ips={','.join(hosts)}: every node would take ranks "
             "from 0; give the node the address the list has"
         )
     port = values["--started_port"]
     if port and not (port.isdigit() and 0 < int(port) < 65536):
-        raise ArgumentsError(f"--started_port={port} is no port; give a number from 1 to 65535")
-    wanted = {"--ips": ",".join(hosts), "--host": own, "--start_port": port}
+        raise ArgumentsError(f"--started_port={port} is not a port; give a number from 1 to 65535")
+    wanted = {"--ips": ",".join(hosts), "--host": address, "--start_port": port}
     for name in sorted(today & {option for option, value in wanted.items() if value}):
         warnings.append(f"{name} is given in its old and in its new form; the new one counts")
     return [f"{name}={value}" for name, value in wanted.items() if value and name not in today]
@@ -128,7 +128,7 @@ def _processes(
 def _numbers(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdigit() for part in parts):
-        raise ArgumentsError(f"{GPUS}={text} is no list of device numbers; write 0,1,2")
+        raise ArgumentsError(f"{GPUS}={text} is not a list of device numbers; write 0,1,2")
     if len(set(parts)) != len(parts):
         raise ArgumentsError(f"{GPUS}={text} names a device twice; name each once")
     return [int(part) for part in parts]

@@ -11,17 +11,17 @@ _MODULE = "paddle.distributed.launch"
 
 
 def _is_launcher() -> bool:
-    """The word before the program's arguments names the module: `-m NAME` or `-mNAME`."""
+    """The argument before the program's own names the module: `-m NAME` or `-mNAME`."""
     if not sys.argv or sys.argv[0] != "-m":
         return False
-    words: list[str] = getattr(sys, "orig_argv", [])
-    if not words:  # Python before 3.10
+    arguments: list[str] = getattr(sys, "orig_argv", [])
+    if not arguments:  # Python before 3.10
         with open("/proc/self/cmdline", encoding="utf-8", errors="surrogateescape") as stream:
-            words = stream.read().split("\0")[:-1]
-    if len(words) <= len(sys.argv):
+            arguments = stream.read().split("\0")[:-1]
+    if len(arguments) <= len(sys.argv):
         return False
-    word = words[-len(sys.argv)]
-    return word == _MODULE or (word.startswith("-") and word.endswith("m" + _MODULE))
+    argument = arguments[-len(sys.argv)]
+    return argument == _MODULE or (argument.startswith("-") and argument.endswith("m" + _MODULE))
 
 
 def _on_gpu() -> bool:

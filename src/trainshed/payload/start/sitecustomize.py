@@ -12,11 +12,11 @@ def _run_next() -> None:
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs every start of Python
-    places = [os.path.abspath(entry or ".") for entry in sys.path]  # noqa: PTH100
-    rest = sys.path[places.index(here) + 1 :] if here in places else []
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs every start of Python
+    folders = [os.path.abspath(entry or ".") for entry in sys.path]  # noqa: PTH100
+    rest = sys.path[folders.index(folder) + 1 :] if folder in folders else []
     # Also past a second mention of this folder: running itself again would never end.
-    spec = PathFinder.find_spec("sitecustomize", [p for p in rest if os.path.abspath(p or ".") != here])  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", [p for p in rest if os.path.abspath(p or ".") != folder])  # noqa: PTH100
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(module_from_spec(spec))
 

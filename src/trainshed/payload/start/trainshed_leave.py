@@ -27,7 +27,7 @@ import trainshed_overlay  # type: ignore[import-not-found,unused-ignore]
 _LONGEST = 3600.0
 """Seconds a rank waits for others that still work. One that dies ends the waiting at once."""
 _UNSURE = 60.0
-"""The same where Python does not tell whether the program has failed (`python -m`, `python -c`)."""
+"""The same where Python does not show whether the program has failed (`python -m`, `python -c`)."""
 
 
 class _Rank:
@@ -35,7 +35,7 @@ class _Rank:
 
     meeting: Any = None
     by_file = False
-    """Whether the program is a file: then its own end can be told from a SystemExit."""
+    """Whether the program is a file: then its end can be distinguished from a SystemExit."""
     exit_code: Any = None
     exited = False
 
@@ -56,7 +56,7 @@ def join(rank: int, size: int) -> None:
     program = sys.modules.get("__main__")
     _Rank.by_file = hasattr(program, "__file__") and getattr(program, "__spec__", None) is None
     _Rank.meeting = Meeting(os.environ["TRAINSHED_LEAVE"], rank, size)
-    # Called before what the framework registered when it was imported: nobody's connections are closed yet.
+    # Called before what the framework registered when it was imported: no connections are closed yet.
     atexit.register(_wait)
 
 
@@ -72,7 +72,7 @@ def _wait() -> None:
 
 
 def _has_ended_well() -> bool:
-    """As far as Python tells before its end. A wrong guess costs time and never changes an exit code."""
+    """As far as Python shows before its end. A wrong guess costs time and never changes an exit code."""
     if hasattr(sys, "last_type"):
         return False
     if _Rank.by_file and not hasattr(sys.modules.get("__main__"), "__file__"):

@@ -1,8 +1,8 @@
 """Where the ranks of a world wait for one another at their end: a socket of rank 0.
 
 Every other rank holds a connection to it from the moment it has joined, and sends one byte when its work
-is done. A connection that ends without it is a rank that died, for which nobody waits. Rank 0 answers all
-with one byte when nobody is left to wait for. Nothing is decided here but when a process leaves.
+is done. A connection that ends without it is a rank that died, for which no rank waits. Rank 0 answers all
+with one byte when there is no rank left to wait for. Nothing is decided here but when a process leaves.
 Standard library only: the job's own Python imports it.
 """
 
@@ -26,7 +26,7 @@ class Meeting:
 
     def __init__(self, address: str, rank: int, size: int) -> None:
         host, _, port = address.rpartition(":")
-        self._place, self._rank, self._size = (host, int(port)), rank, size
+        self._address, self._rank, self._size = (host, int(port)), rank, size
         self._owner = os.getpid()
         self._socket: Any = None
         self._caller: Any = None
@@ -55,13 +55,13 @@ class Meeting:
             else:
                 self._answer(time.monotonic() + limit)
         except OSError:
-            pass  # whoever waited with us is gone: nothing is left to wait for
+            pass  # the other ranks are gone: nothing is left to wait for
 
     def _listen(self) -> None:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind(self._place)
+            server.bind(self._address)
             server.listen(self._size)
         except OSError:
             # Another world of this job has the port: these ranks leave one by one.
@@ -74,7 +74,7 @@ class Meeting:
         pause = 0.01
         while time.monotonic() < deadline:
             try:
-                connection = socket.create_connection(self._place, timeout=5.0)
+                connection = socket.create_connection(self._address, timeout=5.0)
                 connection.sendall(b"%08d" % self._rank)
                 self._socket = connection
                 return

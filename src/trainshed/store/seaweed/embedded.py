@@ -1,7 +1,7 @@
 """The embedded object store's life: SeaweedFS started once, found by everyone, stopped on request.
 
 One watcher process (`trainshed.store.seaweed.watch`) runs the store and starts it again if it dies. Everything
-lies in the folder `store` of Trainshed's home; it knows nothing of jobs.
+is in the folder `store` of Trainshed's home; it knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Status:
-    """What `store status` tells."""
+    """What `store status` prints."""
 
     running: bool
     url: str
@@ -80,20 +80,20 @@ def find_weed() -> str:
 def ensure_running(home: Path | None = None) -> Endpoint:
     """Start the store unless it runs; of many callers one starts it and all wait for it."""
     home = home or trainshed_home()
-    place = folder(home)
+    root = folder(home)
     found = _running(home)
     if found:
         return found
     weed = find_weed()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(place / "start.lock", 2 * START_SECONDS, "the start of the embedded store"):
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(root / "start.lock", 2 * START_SECONDS, "the start of the embedded store"):
         found = _running(home)
         if found:
             return found
-        identities.ensure(place)
-        security.ensure(place)
-        if not _watcher_alive(place):
-            _spawn(place, weed)
+        identities.ensure(root)
+        security.ensure(root)
+        if not _watcher_alive(root):
+            _spawn(root, weed)
         found = _await(home)
         _make_buckets(found)
         return found
@@ -101,27 +101,27 @@ def ensure_running(home: Path | None = None) -> Endpoint:
 
 def stop(home: Path | None = None) -> bool:
     """Stop the store and its watcher; says whether it ran. Returns when its ports are free."""
-    place = folder(home)
-    state = _state(place)
-    if not state or not _watcher_alive(place):
+    root = folder(home)
+    state = _state(root)
+    if not state or not _watcher_alive(root):
         return False
     os.kill(state["pid"], signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
-    while _watcher_alive(place):
+    while _watcher_alive(root):
         if time.monotonic() > end:
             raise StoreError(
-                f"the store's watcher (pid {state['pid']}) did not stop", f"see {place / 'weed.log'}"
+                f"the store's watcher (pid {state['pid']}) did not stop", f"see {root / 'weed.log'}"
             )
         time.sleep(0.05)
     return True
 
 
 def status(home: Path | None = None) -> Status:
-    place = folder(home)
-    state = _state(place) or {}
+    root = folder(home)
+    state = _state(root) or {}
     running = _running(home or trainshed_home()) is not None
     store_pid = int(state.get("store_pid", 0)) if running else 0
-    data = place / "data"
+    data = root / "data"
     size = sum(f.stat().st_blocks * 512 for f in data.rglob("*") if f.is_file()) if data.is_dir() else 0
     try:
         weed = find_weed()
@@ -135,16 +135,16 @@ def status(home: Path | None = None) -> Status:
         int(state.get("restarts", 0)),
         _memory(store_pid) if running else None,
         size,
-        place,
+        root,
         weed,
     )
 
 
 def reload_identities(home: Path | None = None) -> None:
-    """Tell a running store that users or rights changed, and make the buckets that belong to them."""
+    """Notify a running store that users or permissions changed, and make the buckets that belong to them."""
     home = home or trainshed_home()
-    place = folder(home)
-    state = _state(place)
+    root = folder(home)
+    state = _state(root)
     endpoint = _running(home)
     if not state or not endpoint:
         return
@@ -164,15 +164,15 @@ def _make_buckets(endpoint: Endpoint) -> None:
         client.close()
 
 
-def _spawn(place: Path, weed: str) -> None:
+def _spawn(root: Path, weed: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     # The store must not inherit a job's or a user's secrets.
     for name in list(environment):
         if name.startswith(("AWS_", "OBS_")):
             del environment[name]
-    with open(place / "watch.log", "ab") as log:
+    with open(root / "watch.log", "ab") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "trainshed.store.seaweed.watch", str(place), weed],
+            [sys.executable, "-m", "trainshed.store.seaweed.watch", str(root), weed],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -183,33 +183,33 @@ def _spawn(place: Path, weed: str) -> None:
 
 
 def _await(home: Path) -> Endpoint:
-    place = folder(home)
+    root = folder(home)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         found = _running(home)
         if found:
             return found
-        failed = place / "failed"
-        if failed.exists() and not _watcher_alive(place):
+        failed = root / "failed"
+        if failed.exists() and not _watcher_alive(root):
             raise StoreError(
-                f"the embedded store does not start: {failed.read_text().strip()}", f"see {place}/weed.log"
+                f"the embedded store does not start: {failed.read_text().strip()}", f"see {root}/weed.log"
             )
         time.sleep(0.05)
-    raise StoreError(f"the embedded store is not ready after {START_SECONDS:.0f} s", f"see {place}/weed.log")
+    raise StoreError(f"the embedded store is not ready after {START_SECONDS:.0f} s", f"see {root}/weed.log")
 
 
 def _running(home: Path) -> Endpoint | None:
     """The store, if it answers a signed request of the owner."""
-    place = folder(home)
-    state = _state(place)
-    if not state or not state.get("ready") or not _watcher_alive(place):
+    root = folder(home)
+    state = _state(root)
+    if not state or not state.get("ready") or not _watcher_alive(root):
         return None
     port = state["ports"]["s3"]
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except OSError:
         return None
-    owner = identities.load(place).users[identities.OWNER]
+    owner = identities.load(root).users[identities.OWNER]
     url = f"http://127.0.0.1:{port}"
     return Endpoint(
         url, make(owner.access_key, owner.secret_key, url, source="the embedded store"), state["pid"], home
@@ -228,17 +228,17 @@ def answers(credentials: Credentials) -> bool:
     return True
 
 
-def _state(place: Path) -> dict[str, Any] | None:
+def _state(root: Path) -> dict[str, Any] | None:
     """What the watcher last wrote of itself."""
     try:
-        return dict(json.loads((place / "state.json").read_text()))
+        return dict(json.loads((root / "state.json").read_text()))
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _watcher_alive(place: Path) -> bool:
+def _watcher_alive(root: Path) -> bool:
     """The watcher holds a lock as long as it lives; a pid alone could be anyone's."""
-    return is_held(place / "watch.lock")
+    return is_held(root / "watch.lock")
 
 
 def _memory(pid: int) -> int | None:

@@ -1,6 +1,6 @@
 """Who may use the embedded store: users with keys made here, teams, and the buckets each reaches.
 
-It knows only its own file (mode 0600) and how SeaweedFS wants to be told. The same rendering serves an
+It knows only its own file (mode 0600) and SeaweedFS's format. The same rendering serves an
 external SeaweedFS cluster (`weed s3 -config=…`).
 """
 
@@ -41,7 +41,7 @@ class Identities:
     users: dict[str, User]
     teams: dict[str, tuple[str, ...]]
     removed: tuple[str, ...] = ()
-    """Users there were: a running SeaweedFS forgets only whom it is told to shut out."""
+    """Former users: a running SeaweedFS removes a user only when told explicitly."""
 
     def buckets_of(self, user: User) -> tuple[str, ...]:
         found = [home_bucket(user.name), *user.buckets]
@@ -125,12 +125,12 @@ def add_user(folder: Path, name: str, teams: list[str], buckets: list[str], *, a
 
 
 def _refuse_overlap(found: Identities, name: str, teams: list[str]) -> None:
-    """A bucket that comes with a name must not be somebody else's already."""
+    """A bucket implied by a name must not belong to another user already."""
     held = {bucket for other in found.users.values() for bucket in found.buckets_of(other)}
     held |= {bucket for team, more in found.teams.items() for bucket in (home_bucket(team), *more)}
     if name not in found.users and home_bucket(name) in held:
         raise UsageError(
-            f"user {name!r} would get the bucket {home_bucket(name)!r}, which others have",
+            f"user {name!r} would get the bucket {home_bucket(name)!r}, which belongs to others",
             "choose another name",
         )
     homes = {home_bucket(user) for user in (*found.users, name)}

@@ -1,9 +1,9 @@
-"""What keeps strangers out of the embedded store's inner ports: one certificate and one signing key.
+"""Access control of the embedded store's inner ports: one certificate and one signing key.
 
 SeaweedFS's parts (master, volume, filer, S3) talk to one another over loopback, where every local user and every
-job can connect. Each inner port, HTTP and gRPC, therefore demands the store's own certificate from whoever
+job can connect. Each inner port, HTTP and gRPC, therefore demands the store's own certificate from any client that
 connects; only S3's HTTP port is open, and it demands signed requests. Certificate and key are made at the first
-start and lie in the store's folder, which only its owner can read.
+start and are in the store's folder, which only its owner can read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPENSSL_SECONDS = 60.0
 
 
 def ensure(folder: Path) -> dict[str, str]:
-    """The variables that tell SeaweedFS its certificate and keys; makes both on first use."""
+    """The variables with SeaweedFS's certificate and keys; makes both on first use."""
     if not (folder / CERTIFICATE).exists():
         _make_certificate(folder)
     if not (folder / SIGNING_KEY).exists():
@@ -43,7 +43,7 @@ def ensure(folder: Path) -> dict[str, str]:
 
 
 def _make_certificate(folder: Path) -> None:
-    """A certificate that vouches only for itself: whoever lacks its key can neither connect nor pose as the store."""
+    """A self-signed certificate: without its key no one can connect or impersonate the store."""
     with tempfile.TemporaryDirectory(prefix=".certificate-", dir=folder) as scratch:
         made = {name: Path(scratch) / name for name in (KEY, CERTIFICATE)}
         command = [

@@ -34,8 +34,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Watcher:
-    def __init__(self, place: Path, weed: str) -> None:
-        self.place, self.weed = place, weed
+    def __init__(self, root: Path, weed: str) -> None:
+        self.root, self.weed = root, weed
         self.ports: dict[str, int] = {}
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
@@ -47,7 +47,7 @@ class Watcher:
         signal.signal(signal.SIGALRM, self._on_alarm)
         signal.setitimer(signal.ITIMER_REAL, LOG_SECONDS)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        (self.place / "failed").unlink(missing_ok=True)
+        (self.root / "failed").unlink(missing_ok=True)
         deaths: list[float] = []
         while not self.stopping:
             self._start()
@@ -70,7 +70,7 @@ class Watcher:
             self.restarts += 1
             self._tell(ready=False)
         self._end_child()
-        (self.place / "state.json").unlink(missing_ok=True)
+        (self.root / "state.json").unlink(missing_ok=True)
         return 0 if self.stopping else 1
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
@@ -82,33 +82,33 @@ class Watcher:
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         """Now and then the log is kept short. While stopping: patience has ended.
 
-        SeaweedFS lingers long after its doors are shut; what it acknowledged is in files already.
+        SeaweedFS takes long to exit after its ports are closed; what it acknowledged is in files already.
         """
         if not self.stopping:
-            trim(self.place / "weed.log")
+            trim(self.root / "weed.log")
             signal.setitimer(signal.ITIMER_REAL, LOG_SECONDS)
         elif self.child and self.child.poll() is None:
             self.child.kill()
 
     def _start(self) -> None:
         self.ports = choose_ports(self._last_ports())
-        (self.place / "data").mkdir(mode=0o700, exist_ok=True)
-        log_path = self.place / "weed.log"
+        (self.root / "data").mkdir(mode=0o700, exist_ok=True)
+        log_path = self.root / "weed.log"
         trim(log_path)
         with open(log_path, "ab") as log:
             self.child = subprocess.Popen(
-                command(self.weed, self.place, self.ports),
+                command(self.weed, self.root, self.ports),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(self.place),
-                cwd=self.place,
+                env=environment(self.root),
+                cwd=self.root,
                 preexec_fn=_die_with_parent,
             )
         self._tell(ready=False)
 
     def _wait_ready(self) -> bool:
-        owner = identities.load(self.place).users[identities.OWNER]
+        owner = identities.load(self.root).users[identities.OWNER]
         who = make(owner.access_key, owner.secret_key, f"http://127.0.0.1:{self.ports['s3']}")
         end = time.monotonic() + READY_SECONDS
         while not self.stopping and time.monotonic() < end:
@@ -130,15 +130,15 @@ class Watcher:
             self.child.wait()
 
     def _fail(self, reason: str) -> None:
-        (self.place / "failed").write_text(reason)
+        (self.root / "failed").write_text(reason)
 
     def _last_ports(self) -> dict[str, int]:
         with contextlib.suppress(OSError, ValueError):
-            return dict(json.loads((self.place / "ports.json").read_text()))
+            return dict(json.loads((self.root / "ports.json").read_text()))
         return {}
 
     def _tell(self, *, ready: bool) -> None:
-        (self.place / "ports.json").write_text(json.dumps(self.ports))
+        (self.root / "ports.json").write_text(json.dumps(self.ports))
         state = {
             "pid": os.getpid(),
             "store_pid": self.child.pid if self.child else 0,
@@ -146,9 +146,9 @@ class Watcher:
             "ready": ready,
             "restarts": self.restarts,
         }
-        temporary = self.place / ".state.json"
+        temporary = self.root / ".state.json"
         temporary.write_text(json.dumps(state))
-        temporary.replace(self.place / "state.json")
+        temporary.replace(self.root / "state.json")
 
 
 def trim(log: Path) -> None:
@@ -158,17 +158,17 @@ def trim(log: Path) -> None:
         os.truncate(log, 0)
 
 
-def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:
+def command(weed: str, root: Path, ports: dict[str, int]) -> list[str]:
     """SeaweedFS with all its parts in one process, on loopback."""
-    size = volume_megabytes(shutil.disk_usage(place).free)
-    sockets = str(place) if len(str(place)) < 80 else "/tmp"  # noqa: S108 - a socket's path has 107 bytes at most
+    size = volume_megabytes(shutil.disk_usage(root).free)
+    sockets = str(root) if len(str(root)) < 80 else "/tmp"  # noqa: S108 - a socket's path has 107 bytes at most
     tag = ports["s3"]
     return [
         weed,
         "-logtostderr=true",
         "-v=-1",
         "server",
-        f"-dir={place / 'data'}",
+        f"-dir={root / 'data'}",
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
         "-disableHttp",  # of master and filer; nobody needs it
@@ -185,7 +185,7 @@ def command(weed: str, place: Path, ports: dict[str, int]) -> list[str]:
         f"-filer.localSocket={sockets}/filer-{tag}.sock",
         "-filer.disableDirListing",
         "-s3",
-        f"-s3.config={place / 's3.json'}",
+        f"-s3.config={root / 's3.json'}",
         "-s3.iam=false",
         "-s3.allowDeleteBucketNotEmpty=false",  # as OBS and S3 do
         f"-s3.localSocket={sockets}/s3-{tag}.sock",
@@ -203,15 +203,15 @@ def volume_megabytes(free: int) -> int:
     return max(32, min(1024, (free >> 20) // 512))
 
 
-def environment(place: Path) -> dict[str, str]:
+def environment(root: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     return {
         **kept,
-        "HOME": str(place),  # a person's own SeaweedFS settings are not the store's
+        "HOME": str(root),  # a person's own SeaweedFS settings are not the store's
         "GOMEMLIMIT": f"{MEMORY_MIB}MiB",
         # Two volumes of a bucket take turns: with one, writers stand still when it is full until the next is there.
         "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2",
-        **security.ensure(place),
+        **security.ensure(root),
     }
 
 
@@ -261,11 +261,11 @@ def _die_with_parent() -> None:
 
 
 def main() -> int:
-    place, weed = Path(sys.argv[1]), sys.argv[2]
+    root, weed = Path(sys.argv[1]), sys.argv[2]
     os.umask(0o077)
-    if hold(place / "watch.lock") is None:  # held until this process ends
+    if hold(root / "watch.lock") is None:  # held until this process ends
         return 0  # another watcher is at work
-    return Watcher(place, weed).run()
+    return Watcher(root, weed).run()
 
 
 if __name__ == "__main__":

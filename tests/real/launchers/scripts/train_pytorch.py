@@ -30,7 +30,7 @@ weights = torch.cat([p.detach().flatten() for p in model.parameters()])
 seen = [torch.zeros_like(weights) for _ in range(size)]
 dist.all_gather(seen, weights)
 assert all(torch.equal(item, weights) for item in seen), "the ranks' weights differ"
-# Each rank's data has an offset of its own: only together do they reach the mean of the offsets.
+# Each rank's data has its own offset: only together do they reach the mean of the offsets.
 at_half = (weights[0] * 0.5 + weights[1]).item()
 assert abs(at_half - (1.5 + (size - 1) / 2)) < 0.4, at_half
 print(f"TRAINED rank {rank} of {size} on {os.uname().nodename} sum {total.item():g}", flush=True)

@@ -1,7 +1,7 @@
 """Cross-checks: every kind of evidence of a run held against every other, one named rule each.
 
 A rule finds contradictions, not absences: what a run must have left is asked by
-`check`. Each rule has a code of its own, which stands in docs/judging.md with
+`check`. Each rule has its own code, which stands in docs/judging.md with
 what it compares. Rules read data only and pass once over the steps.
 """
 

@@ -23,7 +23,7 @@ def submission(case: Case) -> Iterator[str]:
     if len(found) > 1:
         yield f"the run was submitted {len(found)} times"
     if case.evidence.events and not found:
-        yield "nothing tells how the run was submitted"
+        yield "there is no record of how the run was submitted"
     for _, body in found[:1]:
         shape = f"{case.rules.nodes}x{case.rules.ranks_per_node}"
         if body.shape != shape:
@@ -43,8 +43,8 @@ def emulation(case: Case) -> Iterator[str]:
     plan = case.evidence.plan
     for _, body in case.evidence.bodies(Submitted)[:1]:
         if plan is not None and plan.emulated != body.emulated:
-            words = {True: "emulated", False: "not emulated"}
-            yield f"devices were {words[body.emulated]} by the submission, {words[plan.emulated]} by the plan"
+            labels = {True: "emulated", False: "not emulated"}
+            yield f"devices were {labels[body.emulated]} by the submission, {labels[plan.emulated]} by the plan"
 
 
 @rule("plan-differs")
@@ -82,25 +82,25 @@ def job_file(case: Case) -> Iterator[str]:
         yield f"job.yaml asks for {resources.shape}, the rules for {case.rules.nodes} nodes and {case.rules.ranks} ranks"
     if case.evidence.plan is not None and case.evidence.plan.kind not in ("", resources.kind.value):
         yield f"job.yaml asks for devices {resources.kind.value}, the plan has {case.evidence.plan.kind:.20}"
-    given = parameters(job)
-    target = reading(given.get(case.rules.target_parameter))
+    known = parameters(job)
+    target = reading(known.get(case.rules.target_parameter))
     if case.rules.target is not None and target is not None and target != case.rules.target.value:
         yield f"job.yaml gives the target {target:g}, the rules {case.rules.target.value:g}"
     for process in case.evidence.plan.processes if case.evidence.plan else ():
-        words = dict(word[2:].split("=", 1) for word in process.argv if word.startswith("--") and "=" in word)
-        for name, value in given.items():
-            if name in words and words[name] != str(value):
-                yield f"{process.name} was started with {name}={words[name][:40]}, job.yaml has {str(value)[:40]}"
+        options = dict(a[2:].split("=", 1) for a in process.argv if a.startswith("--") and "=" in a)
+        for name, value in known.items():
+            if name in options and options[name] != str(value):
+                yield f"{process.name} was started with {name}={options[name][:40]}, job.yaml has {str(value)[:40]}"
 
 
 @rule("seed-differs")
 def seed(case: Case) -> Iterator[str]:
     """The seed that the lowest rank recorded is the one its job was given."""
-    given = parameters(case.evidence.job).get(case.rules.seed_parameter)
+    known = parameters(case.evidence.job).get(case.rules.seed_parameter)
     for rank, session in list(case.sessions)[:1]:
         mark = session.first("seed")
-        if mark is not None and isinstance(given, int) and mark.fields.get("value") != given:
-            yield f"rank {rank.rank} recorded seed {str(mark.fields.get('value'))[:40]}, the job was given {given}"
+        if mark is not None and isinstance(known, int) and mark.fields.get("value") != known:
+            yield f"rank {rank.rank} recorded seed {str(mark.fields.get('value'))[:40]}, the job was given {known}"
 
 
 @rule("batch-differs")
@@ -131,7 +131,7 @@ def process_ids(case: Case) -> Iterator[str]:
             yield f"rank {seen[key]} and rank {rank.rank} of node {rank.node} were both process {session.pid}"
         seen.setdefault(key, rank.rank)
         pid = started.get((rank.node, f"rank-{rank.rank}"))
-        # In a node with processes of its own, numbers only grow.
+        # In a node with its own processes, numbers only grow.
         if isolated and pid is not None and 0 < session.pid < pid:
             yield f"rank {rank.rank} was started as process {pid} and measured as process {session.pid}"
 

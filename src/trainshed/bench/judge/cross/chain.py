@@ -61,7 +61,7 @@ def chain_facts(evidence: RunEvidence) -> ChainFacts | None:
 
 
 @rule("chain-missing")
-def there(case: Case) -> Iterator[str]:
+def present(case: Case) -> Iterator[str]:
     """A run that was begun with a Tester's nonce has a chain."""
     if case.evidence.chain is None and not case.evidence.chain_problem and _promised(case):
         yield "the run was begun with a Tester's nonce and has no chain"

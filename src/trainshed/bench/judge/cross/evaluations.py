@@ -21,7 +21,7 @@ EVALUATION_OVERHEAD = 60.0
 
 @rule("quality-range")
 def quality_in_range(case: Case) -> Iterator[str]:
-    """A quality lies in the range that its name or the rules give it."""
+    """A quality is in the range that its name or the rules give it."""
     target = case.rules.target
     if target is None:
         return
@@ -35,18 +35,18 @@ def quality_in_range(case: Case) -> Iterator[str]:
 
 @rule("quality-unevaluated")
 def each_quality_evaluated(case: Case) -> Iterator[str]:
-    """Where evaluations are marked, each quality has an evaluation of its own before it or around it."""
+    """Where evaluations are marked, each quality has its own evaluation before it or around it."""
     name = case.rules.target.name if case.rules.target else "accuracy"
     for rank, session in case.sessions:
         starts = [m.mono for m in session.marks if m.event == "eval_start"]
         if not starts:
             continue
-        place = 0
+        index = 0
         for mark in _qualities(session, name):
-            before = place
-            while place < len(starts) and starts[place] <= mark.mono:
-                place += 1
-            if place == before:
+            before = index
+            while index < len(starts) and starts[index] <= mark.mono:
+                index += 1
+            if index == before:
                 yield f"rank {rank.rank} recorded {name} at {mark.mono - session.mono[0]:.1f} s without an evaluation"
                 break
 
@@ -80,7 +80,7 @@ def evaluations_short_enough(case: Case) -> Iterator[str]:
 
 @rule("quality-not-in-log")
 def quality_of_logs(case: Case) -> Iterator[str]:
-    """Where logs tell a quality (the rules name a log pattern, or MLLOG), each that the lowest rank recorded was printed."""
+    """Where logs contain a quality (the rules name a log pattern, or MLLOG), each that the lowest rank recorded was printed."""
     pattern, target = case.rules.log_patterns.get("quality"), case.rules.target
     logged = list(_logged(case, re.compile(pattern) if pattern else None))
     if not logged and not pattern:
@@ -90,7 +90,7 @@ def quality_of_logs(case: Case) -> Iterator[str]:
         for mark in _qualities(session, name):
             value = mark.fields.get("value")
             if is_finite(value) and not any(_same(float(value), text) for text in logged):
-                yield f"rank {rank.rank} recorded {name} {value:g}, its logs tell {', '.join(logged[-5:]) or 'none'}"
+                yield f"rank {rank.rank} recorded {name} {value:g}, its logs show {', '.join(logged[-5:]) or 'none'}"
 
 
 @rule("quality-before-steps")
@@ -136,7 +136,7 @@ def _evaluation_needs(case: Case) -> Iterator[tuple[int, float, float]]:
 
 
 def _logged(case: Case, pattern: re.Pattern[str] | None) -> Iterator[str]:
-    """Every quality that a log tells, as it is printed."""
+    """Every quality in a log, as it is printed."""
     for rank in case.evidence.ranks.values():
         for line in log_lines(rank.log) if rank.log else ():
             if (

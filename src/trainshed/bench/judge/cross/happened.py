@@ -85,7 +85,7 @@ def finished_once(case: Case) -> Iterator[str]:
 
 @rule("writer-unknown")
 def writers(case: Case) -> Iterator[str]:
-    """Each event was written by whoever may write it."""
+    """Each event was written by a writer that may write it."""
     allowed: dict[type, tuple[str, ...]] = {
         Submitted: ("submit",),
         RanksStarted: ("coordinator-",),
@@ -115,7 +115,7 @@ def event_order(case: Case) -> Iterator[str]:
     if chain:
         for event in case.evidence.events:
             if not chain[0].time - OTHER_MACHINE <= event.time <= chain[-1].time + OTHER_MACHINE:
-                yield f"{event.writer}: {event.kind.value} lies outside of the run"
+                yield f"{event.writer}: {event.kind.value} is outside the run"
 
 
 @rule("summary-differs")
@@ -144,13 +144,13 @@ def processes_recorded(case: Case) -> Iterator[str]:
         return
     begun = Counter((node_of(event), body.process) for event, body in case.evidence.bodies(ProcessStarted))
     gone = Counter((node_of(event), body.process) for event, body in case.evidence.bodies(ProcessExited))
-    for seen, word in ((begun, "started"), (gone, "exited")):
+    for seen, verb in ((begun, "started"), (gone, "exited")):
         for key in planned:
             if (times := seen.get(key, 0)) != 1:
-                yield f"{key[1]} of node {key[0]} {word} {times} times, planned is once"
+                yield f"{key[1]} of node {key[0]} {verb} {times} times, planned is once"
         for node, name in seen:
             if (node, name) not in planned and name.startswith("rank-"):
-                yield f"{name} of node {node} {word} and is not in the plan"
+                yield f"{name} of node {node} {verb} and is not in the plan"
 
 
 @rule("span-outside-process")
@@ -206,7 +206,7 @@ def phases_in_run(case: Case) -> Iterator[str]:
     for writer, found in by_writer.items():
         for (before, _), (after, body) in pairwise(found):
             if after.time - body.seconds < before.time - SAME_MACHINE:
-                yield f"{writer}: phase {body.phase:.40} began before the phase in front of it ended"
+                yield f"{writer}: phase {body.phase:.40} began before the previous phase ended"
         for event, body in found:
             span = spans.get((node_of(event), "node")) if body.phase == _RUN_PHASE else None
             if span is None or span[0] is None or span[1] is None:

@@ -16,7 +16,7 @@ MIN_COVERAGE = 0.4
 MIN_SECONDS = 10.0
 """Shorter runs have too few samples to say anything."""
 MIN_EVEN = 20
-"""So many equal readings in a row are no reading."""
+"""This many equal readings in a row are not real readings."""
 IDLE_CPU_PERCENT = 1.0
 IDLE_DEVICE_PERCENT = 0.5
 BYTES_PER_STEP = 64.0
@@ -32,13 +32,13 @@ def samples_in_run(case: Case) -> Iterator[str]:
     for node, samples in case.evidence.metrics.items():
         for before, after in pairwise(samples):
             if after.t < before.t - SAME_MACHINE:
-                yield f"node {node}: a sample was taken {before.t - after.t:.1f} s before the one in front of it"
+                yield f"node {node}: a sample was taken {before.t - after.t:.1f} s before the previous one"
                 break
         for sample in samples:
             if (begun and sample.t < begun[0] - OTHER_MACHINE) or (
                 ended and sample.t > ended[-1] + OTHER_MACHINE
             ):
-                yield f"node {node}: a sample lies outside of the run"
+                yield f"node {node}: a sample is outside the run"
                 break
 
 
@@ -69,7 +69,7 @@ def samples_possible(case: Case) -> Iterator[str]:
             if any(x is not None and not 0 <= x <= 100.5 for x in shares) or any(
                 x is not None and x < 0 for x in amounts
             ):
-                yield f"node {node}: a sample has use or sizes that cannot be"
+                yield f"node {node}: a sample has an impossible utilisation or size"
                 break
 
 

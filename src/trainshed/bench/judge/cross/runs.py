@@ -79,7 +79,7 @@ def facts_of(evidence: RunEvidence, index: int) -> RunFacts:
 
 
 def attestation(facts: Sequence[RunFacts]) -> str:
-    """Who saw the runs of a result while they were made, as far as the result itself can tell."""
+    """Who saw the runs of a result while they were made, as far as the result itself shows."""
     watched = bool(facts) and all(run.chain is not None and run.chain.nonce for run in facts)
     return ATTESTED if watched else NOT_ATTESTED
 
@@ -117,7 +117,7 @@ def _overlap(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
     try:
         begun = calendar.timegm(time.strptime(promise.created, "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
-        yield f"the result was created at {promise.created:.40}, which is no time"
+        yield f"the result was created at {promise.created:.40}, which is not a valid time"
         return
     for run in known[:1]:
         labelled = promise.label in run.labels
@@ -126,7 +126,7 @@ def _overlap(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
 
 
 def _labels(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
-    """Each run carries the label of this result and its own number, or none does."""
+    """Each run has the label of this result and its own number, or none does."""
     labelled = [f for f in facts if promise.label in f.labels]
     for run in labelled:
         expected = f"{promise.id}-run-{run.index:03d}"

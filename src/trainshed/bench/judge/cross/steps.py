@@ -121,7 +121,7 @@ def lock_step(case: Case) -> Iterator[str]:
     for ranks in _groups(case):
         walls = [_ends(session) for _, session in ranks]
         if len(walls) < 2 or len({len(w) for w in walls}) > 1:
-            continue  # a different number of steps has a finding of its own
+            continue  # a different number of steps has its own finding
         booted = [session.clock_offset for _, session in ranks]
         # Machines that were started at the same moment are one machine, with one clock.
         slack = SAME_MACHINE if max(booted) - min(booted) < SAME_MACHINE else OTHER_MACHINE

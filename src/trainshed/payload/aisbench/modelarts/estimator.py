@@ -6,8 +6,8 @@ import time
 from modelarts.trainshed_call import ModelArtsError, call
 
 JOB_STATE = [
-    "JOBSTAT_" + word
-    for word in [
+    "JOBSTAT_" + name
+    for name in [
         "UNKNOWN",
         "INIT",
         "IMAGE_CREATING",

@@ -34,7 +34,7 @@ class EstimatorV2:
 
     @staticmethod
     def control_job_by_id(session=None, job_id=None):
-        """Stop a job; the answer tells the phase it is in then."""
+        """Stop a job; the answer has its phase."""
         call("stop", api="V2", id=job_id)
         return call("info", api="V2", id=job_id)
 

@@ -1,6 +1,6 @@
 """Checksums of bytes in transit: CRC-32 where the store speaks it (several times as fast), else MD5. Pure.
 
-Both are written as bytes: 4 of CRC-32, 16 of MD5, so a digest tells its kind.
+Both are written as bytes: 4 of CRC-32, 16 of MD5, so a digest's length shows its kind.
 """
 
 from __future__ import annotations

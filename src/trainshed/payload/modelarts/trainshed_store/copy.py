@@ -26,7 +26,7 @@ from .same import SAME_CLOCK, SKEW, is_same
 from .transfer import CopyLedger, FileTransfer
 from .tree import Entry, Problem, scan_local, scan_remote
 
-PARTS_HERE, PARTS_AFAR = 6, 16  # of large files at once: a store on this machine shares its cores with us
+PARTS_LOCAL, PARTS_REMOTE = 6, 16  # of large files at once: a store on this machine shares its cores with us
 LIGHT = 1 << 20  # larger files are moved by few workers, since each is held in memory
 
 
@@ -93,13 +93,13 @@ class _Job:
         self._listing = True
         self._skipped = self._deleted = 0
         self._ledger = CopyLedger()
-        self._here = all(client.is_here for client in self._clients.values())
-        self._skew = SAME_CLOCK if self._here else SKEW
+        self._is_local = all(client.is_local for client in self._clients.values())
+        self._skew = SAME_CLOCK if self._is_local else SKEW
 
-    def _client(self, place: Location, given: Credentials | None) -> S3Client | None:
-        if not place.is_remote:
+    def _client(self, location: Location, credentials: Credentials | None) -> S3Client | None:
+        if not location.is_remote:
             return None
-        found = given or self._resolve(place.scheme)
+        found = credentials or self._resolve(location.scheme)
         if found not in self._clients:
             self._clients[found] = S3Client(found, self._patience)
         return self._clients[found]
@@ -125,7 +125,7 @@ class _Job:
         if delete and (single or only is not None):
             raise UsageError("--delete works on whole directories only", "copy a directory, or leave it out")
         self._refuse_overlap(single, delete)
-        heavy = PARTS_HERE if self._here else PARTS_AFAR
+        heavy = PARTS_LOCAL if self._is_local else PARTS_REMOTE
         pool = Pool(lambda: progress(self._progress(pool)) if progress else None, heavy)
         for client in self._clients.values():
             client.on_pressure = pool.ease
@@ -141,10 +141,10 @@ class _Job:
                     self._plan(pool, transfer, Entry(name, size), out_name)
                 else:
                     # Both ends are listed at the same time.
-                    there = Later(self._destination)
+                    existing = Later(self._destination)
                     entries = reader.entries()
-                    early = list(_while(lambda: not there.is_done, entries))
-                    have = there.get()
+                    early = list(_while(lambda: not existing.is_done, entries))
+                    have = existing.get()
                     found = itertools.chain(early, entries)
                     names = self._plan_tree(
                         pool, transfer, reader, found, have, force=force, only=only, delete=delete
@@ -171,31 +171,33 @@ class _Job:
 
     def _is_single(self) -> bool:
         """Whether the source is one file; raises if there is nothing."""
-        place = self.source
+        location = self.source
         self._single_size = 0
         if self._from is None:
-            if Path(place.path).is_dir():
+            if Path(location.path).is_dir():
                 return False
-            if not Path(place.path).exists():
-                raise ObjectNotFoundError(f"no such file or directory: {place.path}")
-            if not Path(place.path).is_file():
+            if not Path(location.path).exists():
+                raise ObjectNotFoundError(f"no such file or directory: {location.path}")
+            if not Path(location.path).is_file():
                 raise UsageError(
-                    f"{place.path} is neither a file nor a directory", "copy files or directories"
+                    f"{location.path} is neither a file nor a directory", "copy files or directories"
                 )
-            self._single_size = Path(place.path).stat().st_size
+            self._single_size = Path(location.path).stat().st_size
             return True
-        if place.looks_like_directory:
+        if location.looks_like_directory:
             return False
-        head = self._from.head(place.bucket, place.key)
+        head = self._from.head(location.bucket, location.key)
         if head is None:
             return False
         self._single_size = int(head.headers.get("content-length") or 0)
         return True
 
     def _require_something(self) -> None:
-        place = self.source
-        if self._from and not any(True for _ in self._from.listing(place.bucket, place.prefix, limit=1)):
-            raise ObjectNotFoundError(f"nothing at {place}", "check bucket and prefix")
+        location = self.source
+        if self._from and not any(
+            True for _ in self._from.listing(location.bucket, location.prefix, limit=1)
+        ):
+            raise ObjectNotFoundError(f"nothing at {location}", "check bucket and prefix")
 
     def _refuse_overlap(self, single: bool, delete: bool) -> None:
         a, b = self.source, self.target
@@ -208,38 +210,42 @@ class _Job:
         else:
             left, right = (os.path.realpath(p.path).rstrip("/") + "/" for p in (a, b))
         if left == right or (not single and right.startswith(left)):
-            raise UsageError(f"{b} is or lies inside {a}", "choose a destination outside the source")
+            raise UsageError(f"{b} is the same as or inside {a}", "choose a destination outside the source")
         if delete and left.startswith(right):
-            raise UsageError(f"{a} lies inside {b}, where --delete would remove it", "leave --delete out")
+            raise UsageError(f"{a} is inside {b}, where --delete would remove it", "leave --delete out")
 
     def _reader(self, single: bool, follow_links: bool) -> LocalReader | RemoteReader:
-        place = self.source
+        location = self.source
         if self._from is None:
-            root = os.path.dirname(place.path) if single else place.path  # noqa: PTH120
+            root = os.path.dirname(location.path) if single else location.path  # noqa: PTH120
             return LocalReader(root or ".", follow_links=follow_links)
-        prefix = place.key[: len(place.key) - len(place.name)] if single else place.prefix
-        return RemoteReader(self._from, place.bucket, prefix)
+        prefix = location.key[: len(location.key) - len(location.name)] if single else location.prefix
+        return RemoteReader(self._from, location.bucket, prefix)
 
     def _writer(self, single: bool) -> tuple[LocalWriter | RemoteWriter, str]:
         """The destination and, for a single file, its name there."""
-        place = self.target
-        into = not single or place.looks_like_directory or (not place.is_remote and Path(place.path).is_dir())
+        location = self.target
+        into = (
+            not single
+            or location.looks_like_directory
+            or (not location.is_remote and Path(location.path).is_dir())
+        )
         if self._to is not None:
             if into:
-                return RemoteWriter(self._to, place.bucket, place.prefix), self.source.name
-            prefix = place.key[: len(place.key) - len(place.name)]
-            return RemoteWriter(self._to, place.bucket, prefix), place.name
-        directory = place.path if into else os.path.dirname(place.path) or "."  # noqa: PTH120
+                return RemoteWriter(self._to, location.bucket, location.prefix), self.source.name
+            prefix = location.key[: len(location.key) - len(location.name)]
+            return RemoteWriter(self._to, location.bucket, prefix), location.name
+        directory = location.path if into else os.path.dirname(location.path) or "."  # noqa: PTH120
         self._root = Root(directory)
-        return LocalWriter(self._root), self.source.name if into else place.name
+        return LocalWriter(self._root), self.source.name if into else location.name
 
     def _destination(self) -> dict[str, Entry]:
-        place = self.target
+        location = self.target
         if self._to is None:
-            found = scan_local(place.path)
+            found = scan_local(location.path)
             return {e.name: e for e in found if isinstance(e, Entry)}
         try:
-            return {e.name: e for e in scan_remote(self._to, place.bucket, place.prefix)}
+            return {e.name: e for e in scan_remote(self._to, location.bucket, location.prefix)}
         except ObjectNotFoundError:
             return {}  # the bucket may be made by the first write
 
@@ -299,17 +305,17 @@ class _Job:
             self._ledger.unrepresentable.append(Problem(item.name, reason))
             return
         names.add(item)
-        there = have.get(item.name)
+        existing = have.get(item.name)
         if folders is not None:
             self._clear_the_way(transfer, item, have, folders)
         if item.is_directory:
-            if not (there and there.is_directory):
+            if not (existing and existing.is_directory):
                 pool.submit(lambda: transfer.writer.make_directory(item.name))
         elif (
-            there
-            and not there.is_directory
+            existing
+            and not existing.is_directory
             and not force
-            and is_same(reader, item, there, self.target, self._skew)
+            and is_same(reader, item, existing, self.target, self._skew)
         ):
             self._skipped += 1
         else:
@@ -322,9 +328,9 @@ class _Job:
         wrong = [have[p] for p in above(item.name) if p in have and not have[p].is_directory]
         if not item.is_directory and item.name in folders:
             wrong += [e for n, e in have.items() if n.startswith(item.name + "/")]
-        there = have.get(item.name)
-        if there and there.is_directory != item.is_directory:
-            wrong.append(there)
+        existing = have.get(item.name)
+        if existing and existing.is_directory != item.is_directory:
+            wrong.append(existing)
         if wrong:
             self._deleted += transfer.writer.delete(wrong, set())
             for entry in wrong:

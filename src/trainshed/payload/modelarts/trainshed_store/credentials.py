@@ -58,7 +58,7 @@ def make(
     verify_tls: bool = True,
     source: str = "caller",
 ) -> Credentials:
-    """Fill in what the endpoint's name tells: protocol, region, and the way buckets are addressed."""
+    """Fill in what follows from the endpoint's name: protocol, region, and the way buckets are addressed."""
     if "://" not in endpoint:
         endpoint = "https://" + endpoint
     try:

@@ -1,6 +1,6 @@
 """The one root of every error a user may see, and what can go wrong between this machine and a store.
 
-An error says what happened and where (`message`), what to do about it (`hint`), and carries a stable `code` for
+An error says what happened and where (`message`), what to do about it (`hint`), and has a stable `code` for
 programs. `exit_code` is what the command line returns for it. `trainshed.errors` gives the root its usual name.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TrainshedError(Exception):
-    """Something went wrong that the user can be told in one sentence."""
+    """An error that can be explained to the user in one sentence."""
 
     code: str = "error"
     exit_code: int = 1

@@ -1,7 +1,7 @@
 """A destination directory nothing can be written outside of.
 
 Every path is walked from the root's descriptor, component by component, without following links, so neither
-a hostile name nor a link planted in the destination leads elsewhere. A file appears whole, by rename.
+a hostile name nor a link planted in the destination leads outside. A file appears whole, by rename.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _unique() -> str:
-    """A name nobody else takes; a process number would not do, since nodes count their processes alike."""
+    """A unique name; a process number is not enough, since nodes have the same process numbers."""
     return os.urandom(8).hex()
 
 
@@ -38,7 +38,7 @@ class Root:
             Path(path).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = path
-        self._own, self._count = _unique(), itertools.count()
+        self._suffix, self._count = _unique(), itertools.count()
 
     def close(self) -> None:
         os.close(self._fd)
@@ -85,7 +85,7 @@ class Root:
 
     def write(self, name: str, data: bytes | memoryview, mtime: float, mode: int | None) -> None:
         """Put a whole file in place at once."""
-        temporary = f"{PARTIAL_PREFIX}{self._own}-{next(self._count)}{PARTIAL_SUFFIX}"
+        temporary = f"{PARTIAL_PREFIX}{self._suffix}-{next(self._count)}{PARTIAL_SUFFIX}"
         with explained(f"{self.path}/{name}"), self.parent(name) as (fd, last):
             file = os.open(temporary, _NEW, 0o666, dir_fd=fd)
             try:
@@ -143,10 +143,10 @@ class Partial:
             try:
                 fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Another copier writes this file: work beside it under a name of our own.
+                # Another copier writes this file: work beside it under our own name.
                 os.close(self._journal)
-                own = f"{PARTIAL_PREFIX}{_unique()}"
-                self._data, self._log = f"{own}{PARTIAL_SUFFIX}", f"{own}-journal{PARTIAL_SUFFIX}"
+                unique = f"{PARTIAL_PREFIX}{_unique()}"
+                self._data, self._log = f"{unique}{PARTIAL_SUFFIX}", f"{unique}-journal{PARTIAL_SUFFIX}"
                 self._journal = os.open(self._log, flags | os.O_APPEND | os.O_EXCL, 0o600, dir_fd=fd)
             self._file = os.open(self._data, flags, 0o666, dir_fd=fd)
 
@@ -236,4 +236,6 @@ def explained(path: str) -> Iterator[None]:
             ) from error
         if isinstance(error, IsADirectoryError):
             raise StoreError(f"{path} is a directory, a file is to be written there", "remove it") from error
-        raise StoreError(f"cannot write {path}: {error.strerror}", "check the path and its rights") from error
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", "check the path and its permissions"
+        ) from error

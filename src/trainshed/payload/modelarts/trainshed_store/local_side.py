@@ -42,11 +42,11 @@ class LocalReading:
         except FileNotFoundError as error:
             raise ChangedError("vanished before it was copied") from error
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}", "check its rights") from error
+            raise StoreError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
         info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(self._fd)
-            raise StoreError(f"{path} is no file", "name a file")
+            raise StoreError(f"{path} is not a file", "name a file")
         self._seen = (info.st_size, info.st_mtime_ns)
         self.size = info.st_size
         executable = info.st_mode & 0o111
@@ -116,7 +116,7 @@ class LocalWriting:
         self._partial = root.partial(name, reading.size, reading.version)
         self.part = part_size(reading.size)
         if isinstance(reading, RemoteReading) and reading.crc32:  # an MD5 of parts dictates their size
-            self.part = fetched_part_size(reading.size, here=reading.is_here)
+            self.part = fetched_part_size(reading.size, is_local=reading.is_local)
         by_crc32 = bool(reading.crc32) or isinstance(reading, LocalReading)
         self._digest = checksum.crc32 if by_crc32 else checksum.md5
         try:

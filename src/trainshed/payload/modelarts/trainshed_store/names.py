@@ -45,7 +45,7 @@ class Names:
         parent = item.name.rpartition("/")[0]
         while parent:
             if parent in self.files:
-                return f"lies below '{parent}', which is also an object"
+                return f"is below '{parent}', which is also an object"
             parent = parent.rpartition("/")[0]
         other = self._folded.setdefault(item.name.casefold(), item.name)
         if other != item.name and self._case_is_folded():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PART, PART_HERE = 8 << 20, 32 << 20
+PART, PART_LOCAL = 8 << 20, 32 << 20
 MAX_PARTS = 10_000
 
 
@@ -16,9 +16,9 @@ def part_size(size: int) -> int:
     return part
 
 
-def fetched_part_size(size: int, *, here: bool) -> int:
-    """Parts of a download that nobody holds in memory: large where each request takes our own cores' time."""
-    return max(part_size(size), PART_HERE) if here else part_size(size)
+def fetched_part_size(size: int, *, is_local: bool) -> int:
+    """Parts of a download that is not held in memory: large where the store shares this machine's cores."""
+    return max(part_size(size), PART_LOCAL) if is_local else part_size(size)
 
 
 class ChangedError(Exception):

@@ -21,7 +21,7 @@ FILE_WORTH = 64 * 1024  # a small file costs about as much as this many bytes of
 
 
 class Later(Generic[T]):
-    """A call under way on a thread of its own."""
+    """A call under way on its own thread."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._value: list[T] = []
@@ -69,7 +69,7 @@ class Pool:
         self._score = self._rate = 0.0
         self._judge_from = (
             self._judged + SETTLE
-        )  # the first moments, with the source still being listed, tell nothing
+        )  # the first moments, with the source still being listed, mean nothing
         self._trying = False
         """Whether the limit was just doubled, to see whether that helps."""
         self._eased_until = 0.0
@@ -102,7 +102,7 @@ class Pool:
             self.bytes += size
 
     def ease(self) -> None:
-        """The store is overloaded or unreachable: halve what is asked of it for a while."""
+        """The store is overloaded or unreachable: halve the load on it for a while."""
         with self._lock:
             now = time.monotonic()
             if now > self._eased_until:

@@ -49,10 +49,10 @@ class RemoteReading:
         head = self._client.head(self._bucket, self._key)
         if head is None:
             raise ChangedError("was removed before it was copied")
-        self.is_here = self._client.is_here
+        self.is_local = self._client.is_local
         self.etag = unquoted(head.headers.get("etag", ""))
         self.md5 = "" if is_encrypted(head) else self.etag
-        """The ETag where it tells of the bytes: an MD5, or one of the MD5s of its parts."""
+        """The ETag where it depends on the bytes: an MD5, or one of the MD5s of its parts."""
         crc32 = head.headers.get(CRC32, "")
         self.crc32 = crc32 if checksum.is_whole_crc32(crc32) else ""
         self.size = int(head.headers.get("content-length") or 0)
@@ -64,7 +64,7 @@ class RemoteReading:
         return into
 
     def pour(self, start: int, sink: Sink) -> None:
-        """As `read`, piece by piece; the sink may be begun anew."""
+        """As `read`, piece by piece; the sink may be begun again."""
         self._range(start, sink.length, sink)
 
     def _range(self, start: int, length: int, into: memoryview | Sink) -> None:
@@ -82,7 +82,7 @@ class RemoteReading:
         pass
 
     def uploaded_part_size(self) -> int:
-        """The part size this object was uploaded with, as the store tells it; 0 if it does not."""
+        """The part size this object was uploaded with, as the store reports it; 0 if it does not."""
         answer = self._client.head(self._bucket, self._key, {"partNumber": "1"})
         size = int(answer.headers.get("content-length") or 0) if answer else 0
         return size if size < self.size else 0
@@ -143,13 +143,13 @@ class RemoteWriting:
 
     def _intact(self) -> dict[int, bytes]:
         try:
-            there = self._client.parts(self._bucket, self._key, self._upload)
+            uploaded = self._client.parts(self._bucket, self._key, self._upload)
         except ObjectNotFoundError:
-            there = {}
+            uploaded = {}
             self._begin()
         intact = {}
         buffer = memoryview(bytearray(min(self.part, self._reading.size)))
-        for number, (size, md5) in there.items():
+        for number, (size, md5) in uploaded.items():
             start = (number - 1) * self.part
             if start < self._reading.size and size == min(self.part, self._reading.size - start):
                 data = self._reading.read(start, buffer[:size])
@@ -176,7 +176,9 @@ class RemoteWriting:
         if all(len(d) == 16 for d in digests) and etag.endswith(f"-{len(digests)}"):
             if etag != f"{joined}-{len(digests)}":
                 self._client.delete(self._bucket, self._key)
-                raise ChecksumError(f"the store joined {self._bucket}/{self._key} wrongly", "copy it again")
+                raise ChecksumError(
+                    f"the store assembled {self._bucket}/{self._key} incorrectly", "copy it again"
+                )
             return True
         return False
 

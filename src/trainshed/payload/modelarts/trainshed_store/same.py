@@ -18,26 +18,30 @@ SAME_CLOCK = 2.0  # on one machine; listings know whole seconds only
 
 
 def is_same(
-    reader: LocalReader | RemoteReader, source: Entry, there: Entry, target: Location, skew: float = SKEW
+    reader: LocalReader | RemoteReader,
+    source: Entry,
+    target_entry: Entry,
+    target: Location,
+    skew: float = SKEW,
 ) -> bool:
     """Times decide only when no write can have slipped in between them; otherwise bytes do."""
-    if source.size != there.size:
+    if source.size != target_entry.size:
         return False
     if isinstance(reader, RemoteReader):
         if target.is_remote:
-            return bool(source.etag) and source.etag == there.etag
-        if abs(there.mtime - source.mtime) < SLACK and there.changed > source.mtime + skew:
+            return bool(source.etag) and source.etag == target_entry.etag
+        if abs(target_entry.mtime - source.mtime) < SLACK and target_entry.changed > source.mtime + skew:
             return True
-        return has_etag(os.path.join(target.path, there.name), source.size, source.etag)  # noqa: PTH118
+        return has_etag(os.path.join(target.path, target_entry.name), source.size, source.etag)  # noqa: PTH118
     if not target.is_remote:
-        return abs(there.mtime - source.mtime) < SLACK
-    if there.mtime > max(source.mtime, source.changed) + skew:
+        return abs(target_entry.mtime - source.mtime) < SLACK
+    if target_entry.mtime > max(source.mtime, source.changed) + skew:
         return True
-    return has_etag(os.path.join(reader.root, source.name), source.size, there.etag)  # noqa: PTH118
+    return has_etag(os.path.join(reader.root, source.name), source.size, target_entry.etag)  # noqa: PTH118
 
 
 def has_etag(path: str, size: int, etag: str) -> bool:
-    """Whether the file's bytes have this ETag; False when the ETag does not tell."""
+    """Whether the file's bytes have this ETag; False when the ETag is not a hash of them."""
     plain, _, count = etag.partition("-")
     if not is_md5(plain):
         return False

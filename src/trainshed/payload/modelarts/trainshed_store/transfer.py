@@ -20,7 +20,7 @@ SERVER_COPY_LIMIT = 5 << 30
 
 @dataclass
 class CopyLedger:
-    """What there is to tell afterwards. Lists are only appended to, which threads may do."""
+    """What is reported afterwards. Lists are only appended to, which threads may do."""
 
     bytes: int = 0
     unrepresentable: list[Problem] = field(default_factory=list)
@@ -148,8 +148,8 @@ class _Large:
         self._over = False
 
     def queue(self) -> None:
-        there = self._reading.size - sum(self._length(n) for n in self._missing)
-        self._transfer.pool.count(0, there)
+        present = self._reading.size - sum(self._length(n) for n in self._missing)
+        self._transfer.pool.count(0, present)
         if not self._missing:
             self._finish()
             return

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     etag: str = ""
     is_directory: bool = False
     changed: float = 0.0
-    """When a local file last changed in any way (its ctime, which a rename sets and nobody can set back)."""
+    """When a local file last changed in any way (its ctime, which a rename sets and which cannot be reset)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def is_partial(name: str) -> bool:
 def scan_local(root: str, *, follow_links: bool = False) -> Iterator[Entry | Problem]:
     """Files of a directory, and its empty directories.
 
-    Links are read as what they point to when that lies inside the tree (or with `follow_links` anywhere);
+    Links are read as what they point to when that is inside the tree (or with `follow_links` anywhere);
     others, and loops, are problems.
     """
     real_root = os.path.realpath(root)

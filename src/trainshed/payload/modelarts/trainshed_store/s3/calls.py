@@ -1,4 +1,4 @@
-"""Requests to one S3-compatible store: signed, retried with an end, errors put in words.
+"""Requests to one S3-compatible store: signed, retried a bounded number of times, with readable errors.
 
 It knows nothing of what is asked for. Keys are passed exactly as they are stored.
 """
@@ -63,7 +63,7 @@ class Caller:
         if port != (443 if secure else 80):
             self._netloc += f":{port}"
         self._address = Address(host, port, secure, credentials.verify_tls)
-        self.is_here = is_loopback(host)
+        self.is_local = is_loopback(host)
         """Whether the store shares this machine, and so its cores and its clock."""
         self._signer = Signer(credentials)
         self._addresses: dict[str, Address] = {}
@@ -90,7 +90,7 @@ class Caller:
         check: Callable[[Answer], None] | None = None,
     ) -> Answer:
         """Send one request until it succeeds, is refused for good, or patience ends."""
-        host, path = self._place(bucket, key)
+        host, path = self._target(bucket, key)
         encoded = encode_query(query) if query else ""
         address = self._address_of(host)
         target = f"{path}?{encoded}" if encoded else path
@@ -140,7 +140,7 @@ class Caller:
                     self.on_pressure()
                 continue
             raise refusal
-        raise self._given_up(last, bucket, key)
+        raise self._gave_up_error(last, bucket, key)
 
     def _exchange(
         self,
@@ -192,7 +192,7 @@ class Caller:
             self._addresses[host] = found
         return found
 
-    def _place(self, bucket: str, key: str) -> tuple[str, str]:
+    def _target(self, bucket: str, key: str) -> tuple[str, str]:
         if not bucket:
             return self._netloc, "/"
         if self.credentials.path_style:
@@ -221,7 +221,7 @@ class Caller:
         if answer.status in (401, 403) or code in DENIED:
             return AccessDeniedError(
                 f"{self.credentials.endpoint} refused {what}: {code or answer.status} {said}".rstrip(),
-                f"keys come from {self.credentials.source}; check them and the rights on the bucket",
+                f"keys come from {self.credentials.source}; check them and the permissions on the bucket",
             )
         if answer.status == 412:
             return PreconditionError(f"{what} changed while it was read", "copy it again")
@@ -233,20 +233,20 @@ class Caller:
             f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": ")
         )
 
-    def _given_up(self, last: Exception, bucket: str, key: str) -> Exception:
+    def _gave_up_error(self, last: Exception, bucket: str, key: str) -> Exception:
         what = f"{bucket}/{key}" if key else bucket
         if isinstance(last, ChecksumError):
             return ChecksumError(
                 f"{last.message}, {self.patience.attempts} times in a row", "check network and store"
             )
-        reason = last.message if isinstance(last, StoreError) else _words(last)
+        reason = last.message if isinstance(last, StoreError) else _describe(last)
         return StoreUnavailableError(
             f"store {self.credentials.endpoint} failed {self.patience.attempts} times for {what}: {reason}",
             "check that it runs and is reachable; the same command again resumes",
         )
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, socket.timeout):
         return "timed out"
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:

@@ -47,7 +47,7 @@ class S3Client(Caller):
         mode: int | None = None,
         crc32: bytes | None = None,
     ) -> str:
-        """Store bytes whole or not at all (the store checks them, we what it says of them); returns the ETag."""
+        """Atomic put; the server verifies the upload and we verify its checksum. Returns the ETag."""
         by_crc32 = self.speaks_crc32
         digest = (crc32 or checksum.crc32(data)) if by_crc32 else checksum.md5(data)
         extra = {CRC32 if by_crc32 else "content-md5": checksum.to_header(digest)}
@@ -63,19 +63,17 @@ class S3Client(Caller):
                 md5 = checksum.md5(data) if by_crc32 else digest
                 same = not _tells_md5(answer) or etag == md5.hex()
             if not same:
-                raise ChecksumError(f"the store holds other bytes than were sent for {bucket}/{key}")
+                raise ChecksumError(f"the store's bytes differ from those sent for {bucket}/{key}")
 
         try:
             answer = self.request("PUT", bucket, key, query=query, body=data, extra=extra, check=check)
         except StoreError as error:
             if not (by_crc32 and error.store_code in FOREIGN_CODES):
                 raise
-            self.speaks_crc32 = False  # it does not even want to hear of it
+            self.speaks_crc32 = False  # it does not accept the header at all
             return self.put(bucket, key, data, query=query, mode=mode)
         if by_crc32 and CRC32 not in answer.headers and not _tells_md5(answer):
-            return self.put(
-                bucket, key, data, query=query, mode=mode
-            )  # nobody has checked it: now with its MD5
+            return self.put(bucket, key, data, query=query, mode=mode)  # not verified: again with its MD5
         return unquoted(answer.headers.get("etag", ""))
 
     def get(
@@ -166,7 +164,9 @@ class S3Client(Caller):
             answer = self.request("POST", bucket, "", query={"delete": ""}, body=body, extra=extra)
             failed = xml.first_delete_error(answer.body)
             if failed:
-                raise StoreError(f"cannot delete {bucket}/{failed[0]}: {failed[1]}", "see the store's rights")
+                raise StoreError(
+                    f"cannot delete {bucket}/{failed[0]}: {failed[1]}", "see the store's permissions"
+                )
 
     def copy_object(self, source: tuple[str, str], bucket: str, key: str) -> None:
         """Server-side copy inside one store."""
@@ -203,7 +203,9 @@ class S3Client(Caller):
             self.speaks_crc32 = False
         upload = xml.texts(answer.body, "UploadId")
         if not upload:
-            raise StoreError(f"the store began no upload of {bucket}/{key}", "is the endpoint an S3 store?")
+            raise StoreError(
+                f"the store did not start an upload of {bucket}/{key}", "is the endpoint an S3 store?"
+            )
         return upload[0]
 
     def find_multipart(self, bucket: str, key: str) -> str:
@@ -253,7 +255,7 @@ def _tells_md5(answer: Answer) -> bool:
 
 
 def is_encrypted(answer: Answer) -> bool:
-    """Whether the object is under a key of its own: its ETag then looks like an MD5 and is none."""
+    """Whether the object is under its own key: its ETag then looks like an MD5 but is not."""
     header = answer.headers.get("x-amz-server-side-encryption", "")
     return "kms" in header or "x-amz-server-side-encryption-customer-algorithm" in answer.headers
 

@@ -1,4 +1,4 @@
-"""Which HTTP proxy leads to a host, after the variables that other programs heed too. Pure.
+"""Which HTTP proxy is used for a host, by the variables that other programs respect too. Pure.
 
 `http_proxy` serves stores spoken to in plain HTTP, `https_proxy` those behind TLS, `all_proxy` both; `no_proxy` lists
 hosts, domains, addresses and networks that are reached directly. This machine never needs one.
@@ -42,7 +42,7 @@ def proxy_for(host: str, port: int, secure: bool, environ: Mapping[str, str]) ->
     if is_loopback(host):
         return None
     kind = "https_proxy" if secure else "http_proxy"
-    # In a CGI program HTTP_PROXY is a header of whoever asks.
+    # In a CGI program HTTP_PROXY is a header of the client.
     names = [kind, kind.upper()] if secure or "REQUEST_METHOD" not in environ else [kind]
     name = next((n for n in (*names, "all_proxy", "ALL_PROXY") if environ.get(n)), "")
     if not name or _is_excluded(host, port, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):

@@ -25,7 +25,7 @@ class WireError(OSError):
 
 
 class ProxyRefusedError(OSError):
-    """The proxy opens no way to the host."""
+    """The proxy refused a connection to the host."""
 
 
 @dataclass
@@ -222,7 +222,7 @@ def _limit(sock: socket.socket, seconds: float) -> None:
 
 
 def _tunnel(sock: socket.socket, address: Address, proxy: HttpProxy) -> None:
-    """Ask a proxy for a connection to the host; what is said through it, the proxy cannot read."""
+    """Ask a proxy for a connection to the host; the proxy cannot read what is sent through it."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     where = f"{host}:{address.port}"
     sock.sendall(f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n{proxy.header}\r\n".encode("latin-1"))
@@ -235,7 +235,9 @@ def _tunnel(sock: socket.socket, address: Address, proxy: HttpProxy) -> None:
     status = answer[9:12]
     if status != b"200":
         line = answer.split(b"\r\n")[0].decode("latin-1")
-        raise ProxyRefusedError(f"the proxy {proxy.host}:{proxy.port} opens no way to {where}: {line}")
+        raise ProxyRefusedError(
+            f"the proxy {proxy.host}:{proxy.port} refused a connection to {where}: {line}"
+        )
 
 
 def _secured(sock: socket.socket, address: Address) -> socket.socket:

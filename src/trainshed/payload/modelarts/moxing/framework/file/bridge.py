@@ -1,4 +1,4 @@
-"""The way from `moxing` to the copy engine that lies beside it, `trainshed_store`.
+"""Connects `moxing` to the copy engine beside it, `trainshed_store`.
 
 Nothing of an installed Trainshed is loaded: the job's Python may be older than Trainshed, or have another one.
 """
@@ -28,7 +28,7 @@ __all__ = ["ObjectNotFoundError", "client", "copy_tree", "parse_url", "set_auth"
 
 _lock = threading.Lock()
 _clients: dict = {}
-_given: dict = {}
+_settings: dict = {}
 _patience: list = [None]
 
 
@@ -46,35 +46,35 @@ def set_auth(ak, sk, token, server, port, is_secure, ssl_verify, path_style, ret
             ("path_style", path_style),
         ):
             if value is not None:
-                _given[name] = value
+                _settings[name] = value
         if retry is not None:
             _patience[0] = Patience(attempts=max(1, int(retry)))
         _clients.clear()
 
 
 def _resolved(scheme):
-    if not _given:
+    if not _settings:
         return _credentials.required(scheme)
-    complete = {"ak", "sk", "server"} <= set(_given)
+    complete = {"ak", "sk", "server"} <= set(_settings)
     base = _credentials.Credentials("", "", "", "") if complete else _credentials.required(scheme)
-    server = str(_given.get("server", base.endpoint))
+    server = str(_settings.get("server", base.endpoint))
     endpoint = server if "://" in server else "https://" + server
     protocol, _, host = endpoint.partition("://")
     # Scripts say is_secure=False to speed OBS up; True on a plain store would only break it.
-    if _given.get("is_secure") is False:
+    if _settings.get("is_secure") is False:
         protocol = "http"
-    elif "server" in _given and _given.get("is_secure"):
+    elif "server" in _settings and _settings.get("is_secure"):
         protocol = "https"
-    if "port" in _given:
-        host = "{}:{}".format(host.rsplit(":", 1)[0] if ":" in host else host, int(_given["port"]))
+    if "port" in _settings:
+        host = "{}:{}".format(host.rsplit(":", 1)[0] if ":" in host else host, int(_settings["port"]))
     return _credentials.make(
-        _given.get("ak") or base.access_key,
-        _given.get("sk") or base.secret_key,
+        _settings.get("ak") or base.access_key,
+        _settings.get("sk") or base.secret_key,
         protocol + "://" + host,
         region=base.region,
-        token=_given.get("token") or ("" if "ak" in _given else base.token),
-        path_style=_given.get("path_style", None if complete else base.path_style),
-        verify_tls=bool(_given.get("ssl_verify", base.verify_tls)),
+        token=_settings.get("token") or ("" if "ak" in _settings else base.token),
+        path_style=_settings.get("path_style", None if complete else base.path_style),
+        verify_tls=bool(_settings.get("ssl_verify", base.verify_tls)),
         source="moxing.file.set_auth",
     )
 
@@ -89,8 +89,8 @@ def client(scheme):
 
 
 def copy_tree(src, dst, **options):
-    places = [p for p in (parse_url(src), parse_url(dst)) if p.is_remote]
-    who = client(places[0].scheme).credentials if places else None
+    remotes = [p for p in (parse_url(src), parse_url(dst)) if p.is_remote]
+    who = client(remotes[0].scheme).credentials if remotes else None
     with translated():
         return _copy(src, dst, credentials=who, follow_links=True, patience=_patience[0], **options)
 

@@ -48,7 +48,7 @@ def copy(src_url, dst_url, client_id=None, **ignored):
 def copy_parallel(
     src_url, dst_url, file_list=None, threads=16, is_processing=True, use_queue=True, **ignored
 ):
-    """Copy a directory's contents (or one file); an empty source is no error."""
+    """Copy a directory's contents (or one file); an empty source is not an error."""
     remote.copy_tree(_text(src_url), _text(dst_url), empty_ok=True, only=file_list)
 
 
@@ -65,29 +65,31 @@ def _is_file(url):
 
 
 def _head(url):
-    place = remote.parse_url(_text(url))
-    if place.looks_like_directory:
+    location = remote.parse_url(_text(url))
+    if location.looks_like_directory:
         return None
     with remote.translated():
-        return remote.client(place.scheme).head(place.bucket, place.key)
+        return remote.client(location.scheme).head(location.bucket, location.key)
 
 
 def is_directory(url, client_id=None):
     if not is_remote(_text(url)):
         return os.path.isdir(url)
-    place = remote.parse_url(_text(url))
+    location = remote.parse_url(_text(url))
     with remote.translated():
         try:
-            if not place.key:
-                remote.client(place.scheme).request("HEAD", place.bucket, "")
+            if not location.key:
+                remote.client(location.scheme).request("HEAD", location.bucket, "")
                 return True
-            return any(True for _ in _listed(place, limit=1))
+            return any(True for _ in _listed(location, limit=1))
         except remote.ObjectNotFoundError:
             return False
 
 
-def _listed(place, delimiter="", limit=0):
-    return remote.client(place.scheme).listing(place.bucket, place.prefix, delimiter=delimiter, limit=limit)
+def _listed(location, delimiter="", limit=0):
+    return remote.client(location.scheme).listing(
+        location.bucket, location.prefix, delimiter=delimiter, limit=limit
+    )
 
 
 def make_dirs(url, client_id=None):
@@ -99,12 +101,12 @@ def make_dirs(url, client_id=None):
         raise MoxFileNameDuplicateException(f"{url} is a file")
     if is_directory(url):
         return
-    place = remote.parse_url(_text(url))
+    location = remote.parse_url(_text(url))
     with remote.translated():
-        if place.key:
-            remote.client(place.scheme).put(place.bucket, place.prefix, b"")
+        if location.key:
+            remote.client(location.scheme).put(location.bucket, location.prefix, b"")
         else:
-            remote.client(place.scheme).create_bucket(place.bucket)
+            remote.client(location.scheme).create_bucket(location.bucket)
 
 
 def mk_dir(url, client_id=None):
@@ -122,10 +124,10 @@ def mk_dir(url, client_id=None):
 
 def _children(url):
     """Names directly below a remote directory: (name, is_directory, Listed)."""
-    place = remote.parse_url(_text(url))
+    location = remote.parse_url(_text(url))
     with remote.translated():
-        for item in _listed(place, delimiter="/"):
-            name = item.key[len(place.prefix) :].rstrip("/")
+        for item in _listed(location, delimiter="/"):
+            name = item.key[len(location.prefix) :].rstrip("/")
             if name:
                 yield name, item.is_prefix or item.key.endswith("/"), item
 
@@ -161,11 +163,11 @@ def walk(url, topdown=True, onerror=None, followlinks=False):
     if not is_remote(_text(url)):
         yield from _original_walk(url, topdown, onerror, followlinks)
         return
-    place = remote.parse_url(_text(url))
+    location = remote.parse_url(_text(url))
     tree: dict = {"": (set(), set())}
     with remote.translated():
-        for item in _listed(place):
-            name = item.key[len(place.prefix) :]
+        for item in _listed(location):
+            name = item.key[len(location.prefix) :]
             parts = [part for part in name.split("/") if part]
             folders = parts if name.endswith("/") else parts[:-1]
             at = ""
@@ -264,9 +266,9 @@ def _matches(parts, pattern):
 
 def read(url, client_id=None, binary=False, **ignored):
     if is_remote(_text(url)):
-        place = remote.parse_url(_text(url))
+        location = remote.parse_url(_text(url))
         with remote.translated():
-            data = remote.client(place.scheme).get(place.bucket, place.key).body
+            data = remote.client(location.scheme).get(location.bucket, location.key).body
     else:
         try:
             with open(url, "rb") as file:
@@ -279,11 +281,11 @@ def read(url, client_id=None, binary=False, **ignored):
 def write(url, data, client_id=None, binary=False, **ignored):
     data = data.encode("utf-8") if isinstance(data, str) else bytes(data)
     if is_remote(_text(url)):
-        place = remote.parse_url(_text(url))
-        if place.looks_like_directory:
+        location = remote.parse_url(_text(url))
+        if location.looks_like_directory:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", _text(url))
         with remote.translated():
-            remote.client(place.scheme).put(place.bucket, place.key, data)
+            remote.client(location.scheme).put(location.bucket, location.key, data)
         return
     with open(url, "wb") as file:
         file.write(data)
@@ -320,18 +322,18 @@ def remove(url, recursive=False, client_id=None):
         except FileNotFoundError:
             raise MoxFileNotExistsException(f"no such file: {text}") from None
         return
-    place = remote.parse_url(text)
-    client = remote.client(place.scheme)
+    location = remote.parse_url(text)
+    client = remote.client(location.scheme)
     if _is_file(text):
         with remote.translated():
-            client.delete(place.bucket, place.key)
+            client.delete(location.bucket, location.key)
         if not recursive:
             return
     elif not is_directory(text):
         raise MoxFileNotExistsException(f"no such file or directory: {text}")
     if recursive:
         with remote.translated():
-            client.delete_many(place.bucket, [item.key for item in _listed(place)])
+            client.delete_many(location.bucket, [item.key for item in _listed(location)])
 
 
 def rename(src_url, dst_url):

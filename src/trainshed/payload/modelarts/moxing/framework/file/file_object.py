@@ -18,12 +18,12 @@ _PIECE = 4 << 20
 
 
 class _RemoteBytes(io.RawIOBase):
-    def __init__(self, place):
+    def __init__(self, location):
         super().__init__()
-        self._place, self._client, self._at = place, remote.client(place.scheme), 0
-        head = None if place.looks_like_directory else self._client.head(place.bucket, place.key)
+        self._location, self._client, self._at = location, remote.client(location.scheme), 0
+        head = None if location.looks_like_directory else self._client.head(location.bucket, location.key)
         if head is None:
-            raise MoxFileNotExistsException(f"no such file: {place}")
+            raise MoxFileNotExistsException(f"no such file: {location}")
         self.size = int(head.headers.get("content-length") or 0)
         self._etag = head.headers.get("etag", "").strip('"')
 
@@ -48,8 +48,8 @@ class _RemoteBytes(io.RawIOBase):
         view = memoryview(buffer).cast("B")[:count]
         with remote.translated():
             answer = self._client.get(
-                self._place.bucket,
-                self._place.key,
+                self._location.bucket,
+                self._location.key,
                 start=self._at,
                 length=count,
                 into=view,
@@ -75,13 +75,13 @@ class File:
         if not remote.is_remote(self.name):
             self._file = open(self.name, mode, encoding=encoding, newline=newline, errors=errors)  # noqa: SIM115
             return
-        place = remote.parse_url(self.name)
+        location = remote.parse_url(self.name)
         if "r" in mode and "+" not in mode:
             with remote.translated():
-                raw = io.BufferedReader(_RemoteBytes(place), _PIECE)
+                raw = io.BufferedReader(_RemoteBytes(location), _PIECE)
             self._file = raw if not text else io.TextIOWrapper(raw, encoding, errors, newline)
             return
-        if place.looks_like_directory:
+        if location.looks_like_directory:
             raise IsADirectoryError(f"is a directory: {self.name}")
         import tempfile
 

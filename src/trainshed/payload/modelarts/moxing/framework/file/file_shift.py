@@ -1,6 +1,6 @@
 """`shift('os', 'mox')`: after it, ordinary open, os, os.path, glob and shutil calls take URLs as well.
 
-Each replacement looks at its first argument (or two) and calls the original for anything that is no URL.
+Each replacement looks at its first argument (or two) and calls the original for anything that is not a URL.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, type-arg"

@@ -1,4 +1,4 @@
-"""Telling URLs from paths, and the bridge to Trainshed's store, crossed only when a URL is used.
+"""Distinguishes URLs from paths, and holds the bridge to Trainshed's store, crossed only when a URL is used.
 
 `import moxing` stands at the top of scripts that may never touch a URL, so it must cost nothing.
 """

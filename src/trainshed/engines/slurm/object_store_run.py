@@ -1,4 +1,4 @@
-"""What the batch script becomes where nodes share no file system: Slurm brings the way to the store and the secrets."""
+"""The driver's process where nodes share no file system; the store's keys and the secrets come through Slurm."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from trainshed.engines.cluster import guard
-from trainshed.engines.cluster.carried import carry
+from trainshed.engines.cluster.object_store_run import run_in_object_store
 from trainshed.engines.slurm import driver, script, submission
-from trainshed.runs.carrier import Carrier
 from trainshed.runs.directory import RunDirectory
+from trainshed.runs.store_sync import StoreSync
 
 
 def main() -> int:
@@ -21,14 +21,16 @@ def main() -> int:
     runs, run = sys.argv[1], RunDirectory(Path(sys.argv[2]))
     brought = json.loads(os.environ.pop(submission.VARIABLE))
 
-    def drive(carrier: Carrier) -> int:
+    def drive(sync: StoreSync) -> int:
         submission.keep(run, brought["secrets"])
         try:
-            return driver.drive(run, carrier, brought["store"])
+            return driver.drive(run, sync, brought["store"])
         finally:
             submission.forget(run)
 
-    return carry(run, f"{runs}/{run.id}", brought["store"], script.carried_log(str(run.path)), drive)
+    return run_in_object_store(
+        run, f"{runs}/{run.id}", brought["store"], script.object_store_log(str(run.path)), drive
+    )
 
 
 if __name__ == "__main__":

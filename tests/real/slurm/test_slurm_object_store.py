@@ -12,7 +12,7 @@ from slurm_site import Site
 from support import until
 from trainshed import store
 from trainshed.engines.slurm.profile import save
-from trainshed.engines.slurm.script import own_disk
+from trainshed.engines.slurm.script import local_disk
 from trainshed.errors import RefusedError
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.states import RunState
@@ -82,7 +82,7 @@ def _in_store(run: RunDirectory, name: str) -> str:
 
 
 def _left(site: Site) -> list[Path]:
-    disk = own_disk(str(site.folder / "disk"))
+    disk = local_disk(str(site.folder / "disk"))
     carried = [path for path in disk.glob("carried*/*") if path.is_dir()]
     return [
         *carried,
@@ -118,7 +118,7 @@ def test_a_run_goes_through_the_store_and_leaves_nothing_on_the_nodes(
         apart.cluster.ask("scontrol", "update", "PartitionName=low", "State=UP")
         until(lambda: '"finished"' in _in_store(run, "events/end.jsonl"), 90.0, "the end in the store")
     ended = apart.wait(run)
-    assert ended.state is RunState.SUCCEEDED, apart.words(run)
+    assert ended.state is RunState.SUCCEEDED, apart.driver_log(run)
     for rank in range(4):
         (log,) = run.path.glob(f"node-*/rank-{rank}.log")
         assert "sum 6.0 of 4 from the laptop" in log.read_text()
@@ -137,7 +137,7 @@ def test_a_stop_reaches_nodes_that_only_the_store_connects(apart: Site) -> None:
     apart.wait_log(run, "working")
     apart.stop(run, "enough of it")
     ended = apart.wait(run)
-    assert (ended.state, ended.reason) == (RunState.STOPPED, "enough of it"), apart.words(run)
+    assert (ended.state, ended.reason) == (RunState.STOPPED, "enough of it"), apart.driver_log(run)
     until(lambda: not _left(apart), 20.0, lambda: f"clean disks ({_left(apart)})")
 
 
@@ -172,5 +172,5 @@ def test_a_job_with_an_image_runs_on_nodes_that_share_nothing(apart: Site, image
     fields = {"entry": None, "command": "echo in $TRAINSHED_NODE", "image": image}
     run = apart.submit(apart.job("", **fields), container="podman")
     ended = apart.wait(run)
-    assert ended.state is RunState.SUCCEEDED, (ended.reason, apart.words(run))
+    assert ended.state is RunState.SUCCEEDED, (ended.reason, apart.driver_log(run))
     assert [(run.node(i) / f"node-{i}.log").read_text() for i in (0, 1)] == ["in 0\n", "in 1\n"]

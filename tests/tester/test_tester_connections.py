@@ -1,4 +1,4 @@
-"""The Tester's door: connections that only hold places, and requests that two readers would read differently."""
+"""The Tester's connections: idle ones, and requests that two readers would read differently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The failing rank's own words in the log of a command that ran a framework's launcher.
+"""The failing rank's last lines in the log of a command that ran a framework's launcher.
 
 torchrun, paddle.distributed.launch, msrun, horovodrun and mpirun end with a report, often a traceback, of
-their own, which says nothing of why the rank failed. Pure: lines in, lines out.
+their own, which does not say why the rank failed. Pure: lines in, lines out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MPIRUN_RANK = re.compile(r"^ +Process name: \[\[\d+,\d+\],(\d+)\]")
 _RULE = re.compile(r"^-{20,}$")
 
 
-def last_words(lines: Sequence[str], count: int = 20) -> tuple[str, ...]:
+def last_lines(lines: Sequence[str], count: int = 20) -> tuple[str, ...]:
     """The last lines of the rank that failed first, if a launcher's report follows them; else of all."""
     for find in (_torchrun, _paddle, _msrun, _horovodrun, _mpirun):
         found = find(lines)
@@ -65,10 +65,10 @@ def _mpirun(lines: Sequence[str]) -> Sequence[str]:
     )
 
 
-def _split(lines: Sequence[str], mark: re.Pattern[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What comes before the first line with the mark, and all from it on; nothing at all without one."""
+def _split(lines: Sequence[str], label: re.Pattern[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The lines before the first line with the label, and those from it on; both empty without one."""
     for i, line in enumerate(lines):
-        if mark.search(line):
+        if label.search(line):
             return lines[:i], lines[i:]
     return (), ()
 

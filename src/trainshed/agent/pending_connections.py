@@ -1,7 +1,7 @@
-"""Those who have connected to the coordinator and not yet proved that they belong to the run.
+"""Connections to the coordinator that have not yet been authenticated.
 
-A guest costs a connection for a few seconds and never the coordinator's time:
-nobody is waited for, and the oldest gives way when there are too many.
+A pending connection is held for a few seconds and never blocks the coordinator;
+when there are too many, the oldest is closed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _HANDSHAKE = 5.0
 """Seconds from connecting to a signed hello."""
 
 
-class Guests:
-    """At most `most` of them at once, watched by the coordinator's selector under their channel."""
+class PendingConnections:
+    """At most `limit` at once, registered in the coordinator's selector with their channel as data."""
 
-    def __init__(self, secret: bytes, selector: selectors.BaseSelector, most: int) -> None:
-        self._secret, self._selector, self._most = secret, selector, most
+    def __init__(self, secret: bytes, selector: selectors.BaseSelector, limit: int) -> None:
+        self._secret, self._selector, self._limit = secret, selector, limit
         self._deadlines: dict[AgentConnection, float] = {}
 
-    def greet(self, sock: socket.socket) -> None:
-        if len(self._deadlines) >= self._most:
-            self._dismiss(next(iter(self._deadlines)))
+    def accept(self, sock: socket.socket) -> None:
+        if len(self._deadlines) >= self._limit:
+            self._drop(next(iter(self._deadlines)))
         try:
             channel = AgentConnection(sock, self._secret, server=True)
             channel.greet()
@@ -36,30 +36,30 @@ class Guests:
         self._deadlines[channel] = time.monotonic() + _HANDSHAKE
         self._selector.register(channel, selectors.EVENT_READ, channel)
 
-    def hear(self, channel: AgentConnection) -> list[Message]:
-        """Its first messages, once it has proved itself: then it is no guest any more, nor watched."""
+    def receive_first(self, channel: AgentConnection) -> list[Message]:
+        """Its first messages, once it is authenticated: it is then no longer pending, nor registered."""
         if channel not in self._deadlines:
             return []
         try:
             messages = channel.receive()
         except AgentConnectionError:
-            self._dismiss(channel)
+            self._drop(channel)
             return []
         if messages:
             self._forget(channel)
         return messages
 
     def sweep(self) -> None:
-        """Dismiss those whose time is over."""
+        """Close those whose deadline has passed."""
         now = time.monotonic()
         for channel in [known for known, deadline in self._deadlines.items() if now > deadline]:
-            self._dismiss(channel)
+            self._drop(channel)
 
     def close(self) -> None:
         for channel in list(self._deadlines):
-            self._dismiss(channel)
+            self._drop(channel)
 
-    def _dismiss(self, channel: AgentConnection) -> None:
+    def _drop(self, channel: AgentConnection) -> None:
         self._forget(channel)
         channel.close()
 

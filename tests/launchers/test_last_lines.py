@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import ROOT
-from trainshed.runs.last_words import last_words
+from trainshed.runs.last_lines import last_lines
 
 pytestmark = [pytest.mark.contracts, pytest.mark.field]
 
@@ -23,7 +23,7 @@ def recorded(launcher: str) -> list[str]:
 def test_the_last_line_is_the_failing_ranks(launcher: str) -> None:
     lines = recorded(launcher)
     assert not lines[-1].endswith(ERROR), "the launcher had the last word"
-    words = last_words(lines)
+    words = last_lines(lines)
     assert words[-1].endswith(ERROR)
     assert any(line.endswith("Traceback (most recent call last):") for line in words)
 
@@ -34,13 +34,13 @@ def test_lines_of_other_ranks_are_left_out_where_their_writer_is_known(launcher:
     noise = {"torchrun": "[rank0]: still here", "horovodrun": "[0]<stdout>:still here"}[launcher]
     at = next(i for i, line in enumerate(lines) if line.endswith(ERROR))
     lines[at + 1 : at + 1] = [noise] * 30
-    assert last_words(lines)[-1].endswith(ERROR)
+    assert last_lines(lines)[-1].endswith(ERROR)
 
 
 def test_without_a_launcher_the_last_lines_are_the_last() -> None:
     lines = [f"line {i}" for i in range(30)]
-    assert last_words(lines, 20) == tuple(lines[-20:])
-    assert last_words([]) == ()
+    assert last_lines(lines, 20) == tuple(lines[-20:])
+    assert last_lines([]) == ()
 
 
 def test_an_mpirun_that_tags_its_output_shows_the_failing_ranks_lines() -> None:
@@ -55,4 +55,4 @@ def test_an_mpirun_that_tags_its_output_shows_the_failing_ranks_lines() -> None:
         "  Exit code:    1",
         "-" * 74,
     ]
-    assert last_words(lines) == tuple(lines[:2])
+    assert last_lines(lines) == tuple(lines[:2])

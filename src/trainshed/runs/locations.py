@@ -1,7 +1,7 @@
-"""Runs whose truth lies elsewhere: in an object store, or in a home on another machine.
+"""Runs whose files are elsewhere: in an object store, or in a home on another machine.
 
-The folder here is then a mirror for readers, marked by `place.json`. The same
-code serves every engine: it knows runs and places, not who runs them.
+The local folder is then a mirror for readers, marked by `place.json`. The same
+code serves every engine: it knows runs and locations, not who runs them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FILE = "place.json"
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
-    """Where a run lies: `url` in an object store, or `path` in the home of a site."""
+class RunLocation:
+    """Where a run's files are: `url` in an object store, or `path` in the home of a site."""
 
     url: str = ""
     path: str = ""
@@ -42,7 +42,7 @@ class RunPlace:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """With whose keys a place is reached; by default those of this process."""
+    """Whose keys are used for a location; by default those of this process."""
 
     environ: Mapping[str, str] | None = None
     home: Path | None = None
@@ -63,22 +63,22 @@ def is_mirror(run: RunDirectory) -> bool:
     return (run.path / FILE).exists()
 
 
-def mark(run: RunDirectory, place: RunPlace) -> None:
-    """Make a run directory the mirror of a place."""
-    run.write(FILE, json.dumps(asdict(place)))
+def make_mirror(run: RunDirectory, location: RunLocation) -> None:
+    """Make a run directory the mirror of a location."""
+    run.write(FILE, json.dumps(asdict(location)))
 
 
-def place_of(run: RunDirectory) -> RunPlace:
+def location_of(run: RunDirectory) -> RunLocation:
     try:
         data = json.loads(read_regular(run.path / FILE))
         if data["version"] != VERSION:
             raise ValueError(f"format {data['version']!s:.40}, this release reads {VERSION}")
-        place = RunPlace(**data)
-        if not all(isinstance(text, str) for text in (place.url, place.path, place.upload)):
+        location = RunLocation(**data)
+        if not all(isinstance(text, str) for text in (location.url, location.path, location.upload)):
             raise TypeError("a path is not text")
-        if not isinstance(place.site, dict):
+        if not isinstance(location.site, dict):
             raise TypeError("site is not a mapping")
-        return place
+        return location
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableRunError(
             f"run {run.id}: place.json cannot be read: {error}",
@@ -87,31 +87,31 @@ def place_of(run: RunDirectory) -> RunPlace:
 
 
 def pull(run: RunDirectory, status: EngineStatus, access: Access = OWN) -> EngineStatus:
-    """Fetch what was written since the last time; the status as the place knows it.
+    """Fetch what was written since the last time; the status as known there.
 
-    A run that is gone from its place will not come back: it is not alive any more.
+    A run that is gone from its location will not come back: it is no longer alive.
     """
-    place = place_of(run)
+    location = location_of(run)
     try:
-        if place.url:
-            from trainshed.runs import carrier
+        if location.url:
+            from trainshed.runs import store_sync
 
-            carrier.pull(run, place.url, access.keys(place.url))
+            store_sync.pull(run, location.url, access.keys(location.url))
             return status
         from trainshed.runs import site
 
-        return site.pull(run, place)
+        return site.pull(run, location)
     except NotFoundError:
-        where = place.url or f"{place.site.get('login', 'its site')}:{place.path}"
+        where = location.url or f"{location.site.get('login', 'its site')}:{location.path}"
         failure = Failure(Cause.ENGINE, f"it was removed from {where} before its end was fetched")
-        if place.url and status.alive:
+        if location.url and status.alive:
             return EngineStatus(problem=f"it was removed from {where}, though its engine still has it")
         return EngineStatus(alive=False, failure=failure)
 
 
 def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
-    """Bring what this side recorded to the run's place, if that is an object store and has the run."""
-    if not is_mirror(run) or not (url := place_of(run).url):
+    """Upload what this side recorded, if the run's location is an object store and has the run."""
+    if not is_mirror(run) or not (url := location_of(run).url):
         return
     from trainshed import store
 
@@ -124,12 +124,12 @@ def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
 
 
 def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access = OWN) -> None:
-    """Ask for the run's end where its driver hears it."""
+    """Request the run's stop where its driver reads it."""
     if not is_mirror(run):
         run.request_stop(reason, user)
         return
-    place = place_of(run)
-    if place.url:
+    location = location_of(run)
+    if location.url:
         known = {path.name for path in run.events_folder.glob("stop-*.jsonl")}
         run.request_stop(reason, user)
         fresh = {path.stem for path in run.events_folder.glob("stop-*.jsonl") if path.name not in known}
@@ -137,23 +137,23 @@ def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access 
         return
     from trainshed.runs import site
 
-    site.stop(place, reason)
+    site.stop(location, reason)
 
 
-def forget(run: RunDirectory, access: Access = OWN) -> None:
-    """Remove what lies at the run's place; what is gone already is no obstacle."""
+def remove(run: RunDirectory, access: Access = OWN) -> None:
+    """Remove the run from its location; a run that is gone already is not an error."""
     if not is_mirror(run):
         return
-    place = place_of(run)
+    location = location_of(run)
     try:
-        if place.url:
+        if location.url:
             from trainshed import store
 
-            store.remove(f"{place.url}/", recursive=True, credentials=access.keys(place.url))
+            store.remove(f"{location.url}/", recursive=True, credentials=access.keys(location.url))
         else:
             from trainshed.runs import site
 
-            site.forget(place)
+            site.forget(location)
     except NotFoundError:
         return
     except TrainshedError as error:

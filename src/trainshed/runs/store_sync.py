@@ -1,8 +1,8 @@
 """Run directories in an object store, for clusters whose nodes share no file system.
 
-Every writer has files of its own and carries them to `<runs>/<run id>/` while it
-works: the driver the run's, each node its `node-<i>`, events and outputs. Whoever
-reads, fetches. Code and inputs of the submitting machine lie in `staged/`.
+Every writer has its own files and uploads them to `<runs>/<run id>/` while it
+works: the driver the run's, each node its `node-<i>`, events and outputs. Readers
+fetch them. Code and inputs of the submitting machine are in `staged/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainshed import store
 from trainshed.codefiles import code_files
 from trainshed.errors import NotFoundError, RefusedError, TrainshedError
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.places import RunPlace, mark
+from trainshed.runs.locations import RunLocation, make_mirror
 from trainshed.spec.job import Channel, JobSpec
 
 _KNOWN = ".pulled.json"
@@ -29,9 +29,9 @@ _END = "events/end.jsonl"
 _STAGED, _OUTPUTS = "staged/", "outputs/"
 _PERIOD = 2.0
 _SHARE = 20
-"""Carrying rests this many times as long as it took: logs that grow large are carried less often."""
+"""The pause after an upload, as a multiple of its duration: large logs are uploaded less often."""
 _GROWING = 64 << 20
-"""Larger files are carried only once nothing writes them any more."""
+"""Larger files are uploaded only once nothing writes them any more."""
 _DRIVER = re.compile(r"driver-(\d+)\.jsonl$")
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def begin(run: RunDirectory, url: str, job: JobSpec, keys: store.Credentials | N
             )
     if job.log_url and "://" not in job.log_url:
         raise RefusedError(f"log_url is {job.log_url!r}, a folder of this machine", "give a URL")
-    mark(run, RunPlace(url=url))
+    make_mirror(run, RunLocation(url=url))
     changes: dict[str, object] = {
         "inputs": tuple(_staged(channel, f"{url}/{_STAGED}inputs", keys) for channel in job.inputs)
     }
@@ -69,7 +69,7 @@ def _staged(channel: Channel, url: str, keys: store.Credentials | None) -> Chann
 
 
 def publish_submission(run: RunDirectory, url: str, keys: store.Credentials | None) -> None:
-    """Bring the request itself to the store, for the driver."""
+    """Upload the request itself, for the driver."""
     for name in ("job.yaml", "events/submit.jsonl"):
         store.write_bytes(f"{url}/{name}", (run.path / name).read_bytes(), credentials=keys)
 
@@ -103,8 +103,8 @@ def _known(run: RunDirectory) -> dict[str, str]:
     return {name: etag for name, etag in found.items() if (run.path / name).is_file()}
 
 
-class Carrier:
-    """Brings what one writer writes to the store, from a thread, and hears what is asked of the run."""
+class StoreSync:
+    """Uploads what one writer writes, from a thread, and fetches requests to stop the run."""
 
     def __init__(self, run: RunDirectory, url: str, access: store.Credentials, node: int | None) -> None:
         self.run, self.url = run, url
@@ -115,7 +115,7 @@ class Carrier:
         self._start: int | None = None
         self.is_superseded = False
         """Whether a later start of the same job has taken the run over."""
-        self._thread = threading.Thread(target=self._repeat, name="carrier", daemon=True)
+        self._thread = threading.Thread(target=self._repeat, name="store sync", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -125,8 +125,8 @@ class Carrier:
         self._start = start
         self.push()
 
-    def hear(self) -> None:
-        """Take over what was asked of the run meanwhile."""
+    def fetch_requests(self) -> None:
+        """Fetch the stop requests made meanwhile."""
         if self._node is not None:
             return
         with contextlib.suppress(NotFoundError):
@@ -140,18 +140,18 @@ class Carrier:
                     self._sent[target] = _stamp(target)
 
     def push(self, *, settled: bool = False) -> None:
-        """Carry what has changed; the end last. `settled`: nothing writes any more."""
+        """Upload what has changed; the end last. `settled`: nothing writes any more."""
         with self._lock:
             for path in self._files():
                 if self.is_superseded:
                     return
-                self._carry(path, settled)
+                self._upload(path, settled)
 
     def exists(self, name: str) -> bool:
         return store.exists(f"{self.url}/{name}", credentials=self._access)
 
     def fetch(self, wanted: Callable[[str], bool]) -> None:
-        """Bring files of the run here, by their names; they are not carried back unless somebody changes them."""
+        """Fetch files of the run by name; they are not uploaded again unless somebody changes them."""
         with self._lock:
             remote = store.list_tree(f"{self.url}/", credentials=self._access)
             names = [e.name for e in remote if not e.is_directory and wanted(e.name)]
@@ -161,12 +161,12 @@ class Carrier:
                 self._sent[path] = _stamp(path)
 
     def finish(self) -> None:
-        """Carry everything a last time; raises when the store does not take it."""
+        """Upload everything a last time; raises when the store rejects it."""
         self._over.set()
         self._thread.join(60.0)
         self.push(settled=True)
 
-    def _carry(self, path: Path, settled: bool) -> None:
+    def _upload(self, path: Path, settled: bool) -> None:
         try:
             stamp = _stamp(path)
             if self._sent.get(path) == stamp or (stamp[0] > _GROWING and not settled):
@@ -177,16 +177,16 @@ class Carrier:
             else:
                 store.write_bytes(target, path.read_bytes(), credentials=self._access)
         except FileNotFoundError:
-            return  # renamed since it was listed: the next time tells
+            return  # renamed since it was listed: the next listing has it
         self._sent[path] = stamp
 
     def _files(self) -> Iterator[Path]:
-        """The files of this writer: a node's own folder, events and outputs; the driver's are all of its folder."""
+        """The files of this writer: a node's folder, events and outputs; the driver's are all of its folder."""
         if self._node is None:
-            found = [p for p in self.run.path.rglob("*") if _is_carried(p)]
+            found = [p for p in self.run.path.rglob("*") if _is_synced(p)]
         else:
             roots = [self.run.node(self._node), self.run.path / "outputs"]
-            found = [p for root in roots for p in root.rglob("*") if _is_carried(p)]
+            found = [p for root in roots for p in root.rglob("*") if _is_synced(p)]
             found += self.run.events_folder.glob(f"node-{self._node}-*.jsonl")
         last = self.run.path / _END
         return iter(sorted(found, key=lambda p: (p == last, str(p))))
@@ -196,15 +196,15 @@ class Carrier:
         while not self._over.wait(rest):
             began = time.monotonic()
             try:
-                self.hear()
+                self.fetch_requests()
                 self.push()
             except (TrainshedError, OSError) as error:
                 # The last push is the one that counts, and raises if it fails.
-                _log.warning("carrying the run to %s: %s", self.url, error)
+                _log.warning("cannot upload the run to %s: %s", self.url, error)
             rest = max(_PERIOD, _SHARE * (time.monotonic() - began))
 
 
-def _is_carried(path: Path) -> bool:
+def _is_synced(path: Path) -> bool:
     return path.is_file() and not path.name.startswith(".") and path.suffix != ".lock"
 
 
