@@ -341,7 +341,7 @@ class Client:
         for name, group in by_engine.items():
             polled = self._poll(name, group)
             for run in group:
-                statuses[run.id] = _reconcile(run, polled[run.id], self._access)
+                statuses[run.id] = self._reconcile(run, name, polled[run.id])
         found = []
         for run in runs:
             try:
@@ -358,13 +358,13 @@ class Client:
         except TrainshedError as error:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
 
-
-def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
-    """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
-    try:
-        return reconciler.reconcile(run, status, access)
-    except (TrainshedError, OSError) as error:
-        return EngineStatus(problem=str(error))
+    def _reconcile(self, run: RunDirectory, engine: str, status: EngineStatus) -> EngineStatus:
+        """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
+        try:
+            clear_up = registry.load("engine", engine).clear_up
+            return reconciler.reconcile(run, status, self._access, clear_up)
+        except (TrainshedError, OSError) as error:
+            return EngineStatus(problem=str(error))
 
 
 def _user(environ: Mapping[str, str]) -> str:
