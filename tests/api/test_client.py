@@ -129,7 +129,7 @@ def test_a_refused_submission_leaves_nothing_behind(client: Client, name: str) -
     assert [
         path for path, (mode, *_) in tree(client.home.parent).items() if mode & 0o170000 != 0o040000
     ] == []
-    assert client.summaries() == [] == client.runs()
+    assert list(client.summaries()) == [] == client.runs()
     assert not list((client.home / "runs").glob("*")) + list((client.home / "functions").glob("*"))
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from trainshed.cli.output import print_json, print_json_list
+from trainshed.cli.output import print_json, print_json_list, print_table
 
 pytestmark = [pytest.mark.foundation, pytest.mark.core]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("values", [[], [{"a": "x\ny"}], [{}, {"ü": [1, {"b": []}]}, 7]])
@@ -19,3 +28,21 @@ def test_a_long_list_is_printed_as_any_other(
     whole = capsys.readouterr().out
     print_json_list(iter(values))
     assert capsys.readouterr().out == whole and json.loads(whole) == values
+
+
+def test_a_long_table_is_printed_as_its_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setenv("COLUMNS", "100")
+    before: list[int] = []
+
+    def rows() -> Iterator[list[str]]:
+        for number in range(1000):
+            before.append(shown.tell())
+            yield [f"run-{number}", "運行中", "x"]
+
+    print_table(["RUN", "STATE", "REASON"], rows())
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).splitlines()]
+    assert len(lines) == 1001 and len({line.index("運") for line in lines[1:]}) == 1
+    assert len({line.index("x") for line in lines[1:]}) == 1
+    assert before[500] < before[501], "none waits for those after it"

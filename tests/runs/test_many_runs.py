@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from trainshed.api import Client
 from trainshed.errors import NotFoundError, UsageError
 from trainshed.runs.directory import Runs
 from trainshed.runs.states import RunState
+from trainshed.runs.summary import Summary
 
 pytestmark = [pytest.mark.foundation, pytest.mark.core]
 _opened: list[str] | None = None
@@ -71,7 +73,7 @@ def test_of_ten_thousand_ended_runs_only_the_ends_are_opened(tmp_path: Path) -> 
     made = write_ended(tmp_path / "runs", 10_000)
     client = Client(tmp_path, environ={})
     with opened() as names:
-        found = client.summaries()
+        found = list(client.summaries())
     below = [name for name in names if name.startswith(str(tmp_path))]
     assert sorted(below) == [f"{folder}/events/end.jsonl" for folder in made]
     assert [summary.id for summary in found] == [folder.name for folder in reversed(made)]
@@ -79,11 +81,21 @@ def test_of_ten_thousand_ended_runs_only_the_ends_are_opened(tmp_path: Path) -> 
     assert (found[0].submitted, found[0].ended) == (10_999.0, 11_999.0)
 
 
+def test_of_ten_thousand_runs_few_are_held_while_they_are_listed(tmp_path: Path) -> None:
+    write_ended(tmp_path / "runs", 10_000)
+    count = most = 0
+    for _ in Client(tmp_path, environ={}).summaries():
+        count += 1
+        if count % 1000 == 1:
+            most = max(most, sum(type(item) is Summary for item in gc.get_objects()))
+    assert count == 10_000 and 0 < most < 1000
+
+
 def test_a_living_run_among_ended_ones_is_read_whole_and_no_other(tmp_path: Path) -> None:
     write_ended(tmp_path / "runs", 20)
     living = made_run(tmp_path, "living")
     with opened() as names:
-        found = Client(tmp_path, environ={}).summaries()
+        found = list(Client(tmp_path, environ={}).summaries())
     below = [Path(name) for name in names if name.startswith(str(tmp_path))]
     assert {path.name for path in below if living.path not in path.parents} == {"end.jsonl"}
     assert found[0].id == living.id

@@ -128,7 +128,7 @@ def test_an_unreadable_run_is_listed_with_why(tmp_path: Path, others: set[str], 
     spoil(odd)
     before = tree(odd.path)
     client = Client(tmp_path / "home", environ={})
-    found = {summary.id: summary for summary in bounded(client.summaries)}
+    found = {summary.id: summary for summary in bounded(lambda: list(client.summaries()))}
     assert set(found) == others | {odd.id}
     assert found[odd.id].state is RunState.UNREADABLE and words in found[odd.id].reason
     assert {found[other].state for other in others} == {RunState.SUCCEEDED, RunState.LOST}
@@ -146,7 +146,7 @@ def test_what_is_nobodys_is_no_obstacle(tmp_path: Path, others: set[str], name: 
     odd = made_run(tmp_path / "home", "odd")
     HARMLESS[name](odd)
     client = Client(tmp_path / "home", environ={})
-    found = {summary.id: summary for summary in bounded(client.summaries)}
+    found = {summary.id: summary for summary in bounded(lambda: list(client.summaries()))}
     assert set(found) == others | {odd.id}
     assert found[odd.id].state in (RunState.LOST, RunState.STOPPED, RunState.PENDING)
     assert odd.node_indexes() in ([], [0])

@@ -25,6 +25,7 @@ from trainshed.home import trainshed_home
 from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Submitted, UnreadableRunError
+from trainshed.runs.newest import newest_first
 from trainshed.runs.states import RunState
 from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise
 from trainshed.spec.job import JobSpec, check_labels
@@ -213,17 +214,23 @@ class Client:
         found = self._runs.labelled(dict(labels)) if labels else self._runs.all()
         return [Run(self, run) for run in found]
 
-    def summaries(self) -> list[Summary]:
-        """The state of every run, newest first, after a look at those that have not ended."""
-        found = summaries(self._runs)
-        live = [s.id for s in found if not s.state.is_final and s.state is not RunState.UNREADABLE]
-        if not live:
-            return found
-        fresh = {
-            summary.id: summary
-            for summary in self._refresh([RunDirectory(self._runs.root / name) for name in live])
-        }
-        return [fresh.get(summary.id, summary) for summary in found]
+    def summaries(self) -> Iterator[Summary]:
+        """The state of every run, newest first, after a look at those that have not ended.
+
+        Only these are held, so that a list of any number of runs takes the same memory.
+        """
+        return newest_first(self._summaries())
+
+    def _summaries(self) -> Iterator[Summary]:
+        live: list[Summary] = []
+        for summary in summaries(self._runs):
+            if summary.state.is_final or summary.state is RunState.UNREADABLE:
+                yield summary
+            else:
+                live.append(summary)
+        directories = [RunDirectory(self._runs.root / summary.id) for summary in live]
+        fresh = {summary.id: summary for summary in self._refresh(directories)}
+        yield from (fresh.get(summary.id, summary) for summary in live)
 
     def refresh(self, runs: Sequence[Run]) -> list[Summary]:
         """Ask the engines about runs, one question for all of each, and record what follows."""
@@ -334,7 +341,7 @@ class Client:
         for name, group in by_engine.items():
             polled = self._poll(name, group)
             for run in group:
-                statuses[run.id] = _reconcile(run, polled[run.id], self._access)
+                statuses[run.id] = self._reconcile(run, name, polled[run.id])
         found = []
         for run in runs:
             try:
@@ -351,13 +358,13 @@ class Client:
         except TrainshedError as error:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
 
-
-def _reconcile(run: RunDirectory, status: EngineStatus, access: locations.Access) -> EngineStatus:
-    """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
-    try:
-        return reconciler.reconcile(run, status, access)
-    except (TrainshedError, OSError) as error:
-        return EngineStatus(problem=str(error))
+    def _reconcile(self, run: RunDirectory, engine: str, status: EngineStatus) -> EngineStatus:
+        """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
+        try:
+            clear_up = registry.load("engine", engine).clear_up
+            return reconciler.reconcile(run, status, self._access, clear_up)
+        except (TrainshedError, OSError) as error:
+            return EngineStatus(problem=str(error))
 
 
 def _user(environ: Mapping[str, str]) -> str:

@@ -28,16 +28,17 @@ def ps(
     """List runs, newest first."""
     from trainshed.api import Client
 
-    shown = [s for s in Client().summaries() if show_all or not s.state.is_final]
+    shown = (s for s in Client().summaries() if show_all or not s.state.is_final)
     if as_json:
         print_json_list(summary.to_json() for summary in shown)
         return
-    rows = []
-    for s in shown:
-        reason = " ".join(s.reason.split())[:60]
-        row = [s.id, s.state.value, s.engine, s.shape, clock(s.submitted), since(s.started, s.ended), reason]
-        rows.append(row)
-    print_table(["RUN", "STATE", "ENGINE", "SHAPE", "SUBMITTED", "RAN", "REASON"], rows)
+    print_table(
+        ["RUN", "STATE", "ENGINE", "SHAPE", "SUBMITTED", "RAN", "REASON"],
+        (
+            [s.id, s.state.value, s.engine, s.shape, clock(s.submitted), since(s.started, s.ended), _brief(s)]
+            for s in shown
+        ),
+    )
 
 
 def show(run: RunId, as_json: Json = False) -> None:
@@ -139,6 +140,10 @@ def wait(
     else:
         print(f"{summary.id}: {summary.state.value}" + (f": {summary.reason}" if summary.reason else ""))
     raise typer.Exit(summary.exit_code)
+
+
+def _brief(summary: Summary) -> str:
+    return " ".join(summary.reason.split())[:60]
 
 
 def _homes(found: Run) -> list[str]:

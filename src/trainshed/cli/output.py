@@ -7,7 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
+
+_LAID_OUT = 200
+"""Rows of a table that are fitted to the terminal; those after them have the columns of these."""
 
 
 def print_json(value: Any) -> None:
@@ -24,13 +28,14 @@ def print_json_list(values: Iterable[Any]) -> None:
     print("\n]" if comma else "[]")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal, tab-separated lines elsewhere."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on a terminal, tab-separated lines elsewhere; rows are printed as they come, however many."""
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
             print("\t".join(row))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
@@ -38,9 +43,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for index, name in enumerate(columns):
         # Names are typed again, so they are shown in full; the last column is cut first.
         table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
-    for row in rows:
+    rest = iter(rows)
+    first = list(islice(rest, _LAID_OUT))
+    for row in first:
         table.add_row(*row)
     Console().print(table)
+    widths = [max(map(cell_len, column)) for column in zip(columns, *first, strict=True)]
+    for row in rest:
+        cells = (text + " " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True))
+        print(f" {'  '.join(cells)}".rstrip())
 
 
 def counted(number: int, noun: str) -> str:

@@ -98,7 +98,7 @@ class Check:
 
 
 class Engine(ABC):
-    """Five things every engine does."""
+    """Five things every engine does, and two that some need."""
 
     name: str
     at_once: int = 1
@@ -121,7 +121,10 @@ class Engine(ABC):
 
     @abstractmethod
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
-        """The status of runs that have not ended, by id, in as few questions as possible. Never writes."""
+        """The status of runs that have not ended, by id, in as few questions as possible.
+
+        It only looks: nothing is written, signalled or removed.
+        """
 
     @abstractmethod
     def stop(self, run: RunDirectory, kill: bool) -> None:
@@ -130,6 +133,13 @@ class Engine(ABC):
     @abstractmethod
     def describe(self, context: Context, settings: Mapping[str, Any] | None = None) -> list[Check]:
         """What this engine has here, and what it lacks; `settings` as in a Request."""
+
+    def clear_up(self, run: RunDirectory, status: EngineStatus) -> None:
+        """End what hangs, and what a dead run left behind; by default there is nothing to do.
+
+        Only the reconciler calls it, for a run that has no end yet, one process at a time.
+        """
+        return
 
     def forget(self, run: RunDirectory) -> None:
         """Remove what the engine keeps of an ended run outside its directory; by default nothing is."""

@@ -1,16 +1,17 @@
 """Concludes what no process of a run can record any more, and fetches what is elsewhere.
 
 Reading a run never writes; this does, explicitly, one process at a time per run
-(a second process leaves it to the first): a mirror is updated, a
-run that was put back into its engine's queue is recorded as waiting, and a run whose
-processes are gone gets its final state.
+(whoever comes second leaves it to the first): a mirror is brought up to date, a
+run that was put back into its engine's queue is said to wait, what hangs of a run
+or was left by a dead one is ended by its engine, and a run whose processes are
+gone gets its final state.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from trainshed.errors import TrainshedError
@@ -25,9 +26,15 @@ _log = logging.getLogger(__name__)
 
 
 def reconcile(
-    run: RunDirectory, status: EngineStatus, access: locations.Access = locations.OWN
+    run: RunDirectory,
+    status: EngineStatus,
+    access: locations.Access = locations.OWN,
+    clear_up: Callable[[RunDirectory, EngineStatus], None] = lambda *_: None,
 ) -> EngineStatus:
-    """Record what the engine's status implies; gives the status as it stands afterwards."""
+    """Record what the engine's status implies; gives the status as it stands afterwards.
+
+    `clear_up` is the engine's: it ends what hangs of a run, or what a dead one left, before an end is recorded.
+    """
     with _alone(run) as alone:
         if not alone or run.end():
             return status
@@ -37,6 +44,8 @@ def reconcile(
                 return status
         if status.problem:
             return status
+        if not locations.is_mirror(run):
+            clear_up(run, status)
         if status.requeued:
             _wait_again(run, access)
         elif not status.alive:

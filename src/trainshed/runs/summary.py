@@ -7,7 +7,7 @@ records it; until then the last state seen is given, with the doubt as its reaso
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,10 +133,11 @@ def summarise(run: RunDirectory, status: EngineStatus | None = None) -> Summary:
     )
 
 
-def summaries(runs: Runs) -> list[Summary]:
-    """Every run, newest first; one that cannot be read says why and hides no other."""
-    found = [summary for run in runs.each() if (summary := _listed(run)) is not None]
-    return sorted(found, key=lambda s: (s.submitted or 0.0, s.id), reverse=True)
+def summaries(runs: Runs) -> Iterator[Summary]:
+    """Every run, in no order; one that cannot be read says why and hides no other."""
+    for run in runs.each():
+        if summary := _listed(run):
+            yield summary
 
 
 def unreadable(run: RunDirectory, error: Exception) -> Summary:

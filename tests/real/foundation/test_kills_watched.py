@@ -54,8 +54,7 @@ class Trials:
         # Without its guard or a child of a rank a run goes on.
         self.kill(run.id, choice, 1, spared=("guard", "grandchild"))
         time.sleep(choice.random() * 0.15)
-        # Without a sandbox no more than two at once: with driver, guard and agent gone nobody is left to clear up.
-        self.kill(run.id, choice, 1 if plain else choice.randint(2, 4))
+        self.kill(run.id, choice, choice.randint(2, 4))
         summary = run.wait(120)
         what = f"trial {seed}: run {run.id}: {summary.state.value}: {summary.reason}"
         assert summary.state in (RunState.FAILED, RunState.LOST), what

@@ -146,7 +146,7 @@ def test_two_hundred_runs_are_polled_with_one_squeue(site: Site, monkeypatch: py
             (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         site.engine._queried.clear()
-        found = site.client.summaries()
+        found = list(site.client.summaries())
         assert [summary.state for summary in found] == [RunState.PENDING] * len(started)
         (asked,) = (folder / "asked").read_text().splitlines()
         assert "--states=all" in asked

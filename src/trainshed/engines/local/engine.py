@@ -45,6 +45,7 @@ from trainshed.engines.cluster.nodes import (
     visible,
     writable,
 )
+from trainshed.engines.local import leftovers
 from trainshed.engines.local.task import Task
 from trainshed.errors import RefusedError, UsageError
 from trainshed.plan.model import Plan
@@ -133,9 +134,13 @@ class LocalEngine(Engine):
 
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         self._reap()
-        for run in runs:
-            _look_after(run)
         return {run.id: _status(run) for run in runs}
+
+    def clear_up(self, run: RunDirectory, status: EngineStatus) -> None:
+        if status.alive:
+            _end_frozen(run)
+        else:
+            leftovers.end(run)
 
     def stop(self, run: RunDirectory, kill: bool) -> None:
         if not files.is_held(run.alive_path):
@@ -268,8 +273,8 @@ def _above(run: RunDirectory) -> list[int]:
     return []
 
 
-def _look_after(run: RunDirectory) -> None:
-    """Act for a guard that is gone, or has not begun: nothing else would end a frozen driver.
+def _end_frozen(run: RunDirectory) -> None:
+    """Take the place of a guard that is gone, or has not begun: nobody else would end a frozen driver.
 
     One whose agents have started ranks is left alone while they live: they end by themselves.
     """
@@ -288,12 +293,8 @@ def _look_after(run: RunDirectory) -> None:
 
 def _status(run: RunDirectory) -> EngineStatus:
     try:
-        alive = is_alive(run)
-        if not alive and run.submission().isolation == "container":
-            # Its driver would have done so, had it lived.
-            containers.remove_all(run.id)
-        return EngineStatus(alive=alive)
-    except OSError as error:  # a lock that cannot be read (another user's) does not show its holder
+        return EngineStatus(alive=is_alive(run))
+    except OSError as error:  # a lock that cannot be read (another user's) says nothing of its holder
         return EngineStatus(problem=f"{error.filename}: {error.strerror}")
 
 
