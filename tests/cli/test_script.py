@@ -154,7 +154,7 @@ def test_a_failed_run_says_in_which_python_it_ran(shed: Shed) -> None:
     job = shed.job("a", {"t.py": "import nosuchmodule"}, entry="t.py")
     done = shed.cli("run", job)
     assert done.returncode == 1
-    assert f"hint: the job ran in {sys.executable} (the Python of Trainshed" in done.stderr
+    assert f"hint: the job ran in {sys.executable} (Trainshed's own Python" in done.stderr
     assert "which has no module nosuchmodule" in shed.cli("show", "last").stdout
 
 

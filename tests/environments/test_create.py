@@ -67,7 +67,7 @@ def test_making_again_does_nothing_and_after_removal_needs_no_registry(
 def test_a_half_made_environment_is_told_and_made_anew(tiny: Recipe, envs: Path) -> None:
     (envs / "tiny/bin").mkdir(parents=True)
     (envs / "tiny/bin/python").write_text("left by a maker that was killed")
-    with pytest.raises(NotFoundError, match=r"not whole.*trainshed env create tiny"):
+    with pytest.raises(NotFoundError, match=r"is incomplete.*trainshed env create tiny"):
         environments.resolve("tiny")
 
     environments.create("tiny")

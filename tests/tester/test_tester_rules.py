@@ -53,7 +53,7 @@ def test_softer_rules_that_a_result_brings_do_not_count(
 
 def test_the_organisers_copy_of_the_workload_counts(served: Served, result: Path) -> None:
     served.add("t2", workload=made.made_workload(version="2").model_dump_json())
-    assert "version is '1', asked for is '2'" in served.findings("t2", result)["rules-differ"]
+    assert "version is '1', expected is '2'" in served.findings("t2", result)["rules-differ"]
 
 
 @pytest.mark.parametrize("choice", [{"framework": "jax"}, {"scale": "huge"}])

@@ -46,7 +46,7 @@ def init(
         raise UsageError(
             f"{target} is not beside {script}", "the job file names the script's folder as `code: .`"
         )
-    known = "# environment: pytorch         # trainshed env list; without one: the Python of Trainshed"
+    known = "# environment: pytorch         # trainshed env list; without one: Trainshed's own Python"
     if fields.get("environment"):
         known = f"environment: {fields['environment']:<17}# trainshed env create {fields['environment']}"
     note = f"          # {script.name} imports {found.module}" if found.module else ""

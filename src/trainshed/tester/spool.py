@@ -70,14 +70,14 @@ class Spool:
             raise RefusedError(f"{folder} is incomplete: {wrong[0].message}", "collect the result again")
         upload = upload_of((folder / manifest.NAME).read_bytes())
         entry = SpooledResult(url.rstrip("/"), test, upload, token_file, authority, time.time())
-        folder = self.root / entry.name
-        if (folder / "entry.json").exists() or self.receipt(entry) is not None:
+        kept = self.root / entry.name
+        if (kept / "entry.json").exists() or self.receipt(entry) is not None:
             return entry
         part = self.root / f".{entry.name}.{secrets.token_hex(4)}"
         shutil.copytree(folder, part / "result")
         (part / "entry.json").write_text(json.dumps(asdict(entry)))
         try:
-            part.rename(folder)
+            part.rename(kept)
         except OSError:
             shutil.rmtree(part, ignore_errors=True)  # another process was first with the same result
         return entry
