@@ -64,7 +64,7 @@ def test_two_jobs_on_an_eight_device_machine_get_different_devices(tmp_path: Pat
         stage.prepare("third", "1x8:ascend")
     assert caught.value.code == "devices-busy"
     assert caught.value.message == (
-        "8 emulated-ascend devices asked for, 6 of 8 are free: first holds 0; second holds 1"
+        "8 emulated-ascend devices requested, 6 of 8 are free: first holds 0; second holds 1"
     )
     assert indexes(stage.prepare("fourth", "2x3:ascend")) == ["2,3,4", "5,6,7"]
     first.close()
@@ -89,7 +89,7 @@ def test_nodes_of_a_run_get_servers_of_their_own_while_there_are_any(
 def test_cpu_slots_are_leased_too(tmp_path: Path, stack: ExitStack) -> None:
     stage = Stage(tmp_path, stack, TRAINSHED_CPU_SLOTS="4")
     first = stage.prepare("first", "1x3", emulate=False)
-    with pytest.raises(RefusedError, match="2 cpu devices asked for, 1 of 4 are free: first holds 0-2"):
+    with pytest.raises(RefusedError, match="2 cpu devices requested, 1 of 4 are free: first holds 0-2"):
         stage.prepare("second", "2x1", emulate=False)
     with pytest.raises(RefusedError, match="1x5 asks for 5 cpu devices, and this machine has 4"):
         stage.prepare("large", "1x5", emulate=False)
@@ -138,7 +138,7 @@ def test_what_a_process_holds_is_free_when_it_dies(stack: ExitStack) -> None:
         lease = Lease()
         stack.callback(lease.close)
         with pytest.raises(
-            RefusedError, match=r"4 card devices asked for, 2 of 8 are free: a-run holds 0-5 \("
+            RefusedError, match=r"4 card devices requested, 2 of 8 are free: a-run holds 0-5 \("
         ):
             take_devices(pool, 1, 4, "another", lease)
         assert take_devices(pool, 1, 2, "another", lease) == ((6, 7),)
@@ -184,7 +184,7 @@ def test_devices_of_a_larger_pool_do_not_count(stack: ExitStack) -> None:
     lease = Lease()
     stack.callback(lease.close)
     take_devices(DevicePool("card", 16, 16), 1, 10, "large", lease)
-    with pytest.raises(RefusedError, match=r"1 card device asked for, 0 of 8 are free: large holds 0-7 \("):
+    with pytest.raises(RefusedError, match=r"1 card device requested, 0 of 8 are free: large holds 0-7 \("):
         take_devices(DevicePool("card", 8, 8), 1, 1, "small", Lease())
 
 
