@@ -257,7 +257,7 @@ def test_every_spoil_without_a_new_manifest_is_also_caught_by_the_manifest(
 def test_a_result_made_by_softer_rules_than_asked_for_is_refused(good: Path) -> None:
     asked = made.made_rules(min_steps=200)
     found = [f for f in check(good, expected=lambda brought: asked).findings if f.code == "rules-differ"]
-    assert len(found) == 1 and "min_steps is 100, asked for is 200" in found[0].message
+    assert len(found) == 1 and "min_steps is 100, expected is 200" in found[0].message
 
 
 def test_another_machines_last_digit_is_forgiven_in_the_files_that_show_it_too(
