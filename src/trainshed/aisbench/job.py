@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainshed.aisbench.config import SessionConfig, Settings
@@ -68,9 +69,17 @@ def devices_of(session: SessionConfig, settings: Settings) -> int:
 
 
 def build_job(
-    session: SessionConfig, settings: Settings, version: Version, code: str = "", log_url: str = ""
+    session: SessionConfig,
+    settings: Settings,
+    version: Version,
+    environ: Mapping[str, str],
+    code: str = "",
+    log_url: str = "",
 ) -> JobSpec:
-    """The job of one version; `code` stands in for a code folder that is not filled yet."""
+    """The job of one version; `code` stands in for a code folder that is not filled yet.
+
+    `environ` says where environments are looked up.
+    """
     launcher = launcher_of(session)
     ascend = "ascend" in session.framework_type.lower()
     out = place(version.out, "out_base_url")
@@ -94,18 +103,18 @@ def build_job(
         "options": {"job_id": version.resource},
         "timeout": settings.TRAINSHED_TIMEOUT,
     }
-    environment = settings.TRAINSHED_ENVIRONMENT or _usual_environment(launcher)
+    environment = settings.TRAINSHED_ENVIRONMENT or _usual_environment(launcher, environ)
     if environment:
         raw["environment"] = environment
     return load_job(raw)
 
 
-def _usual_environment(launcher: str) -> str:
+def _usual_environment(launcher: str, environ: Mapping[str, str]) -> str:
     """The framework's own environment, where there is one of its name."""
     from trainshed.environments import resolve
 
     try:
-        resolve(launcher)
+        resolve(launcher, environ)
     except TrainshedError:
         return ""
     return launcher

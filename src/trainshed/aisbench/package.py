@@ -63,7 +63,7 @@ def build_package(
             raise UsageError(
                 f"{name} {text!r} cannot stand in a file name", "use letters, digits, '.' and '_'"
             )
-    bench = workloads.choose(workload_dir, framework, scale, runs=1)
+    bench = workloads.choose(workload_dir, framework, scale, runs=1, home=out)
     target = out / package_name(bench, arch, version, vendor)
     out.mkdir(parents=True, exist_ok=True)
     _write(target, _packed(_items(bench, arch, version)))

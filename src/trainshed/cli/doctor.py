@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,7 @@ def doctor(
     from trainshed.api import Client
 
     client = Client()
-    checks = [*_machine(client.home), *client.describe(engine), *_environments()]
+    checks = [*_machine(client.home), *client.describe(engine), *_environments(client.context.environ)]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -55,14 +56,14 @@ def _machine(folder: Path) -> list[Check]:
     ]
 
 
-def _environments() -> list[Check]:
+def _environments(environ: Mapping[str, str]) -> list[Check]:
     from trainshed.environments import framework_names, resolve
     from trainshed.errors import NotFoundError
 
     checks = []
     for name in framework_names():
         try:
-            checks.append(Check(f"environment {name}", True, str(resolve(name).prefix)))
+            checks.append(Check(f"environment {name}", True, str(resolve(name, environ).prefix)))
         except NotFoundError:
             checks.append(Check(f"environment {name}", False, "not made yet", f"trainshed env create {name}"))
     return checks

@@ -7,11 +7,10 @@ code serves every engine: it knows runs and places, not who runs them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainshed.access import StoreAccess
 from trainshed.errors import NotFoundError, TrainshedError
 from trainshed.files import read_regular
 from trainshed.runs.directory import RunDirectory
@@ -19,9 +18,6 @@ from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.outcome import Failure
 from trainshed.runs.states import Cause
 from trainshed.runs.summary import EngineStatus
-
-if TYPE_CHECKING:
-    from trainshed import store
 
 VERSION = 1
 FILE = "place.json"
@@ -38,25 +34,6 @@ class RunPlace:
     upload: str = ""
     """The folder at the site that holds what was uploaded for the run."""
     version: int = VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """With whose keys a place is reached; by default those of this process."""
-
-    environ: Mapping[str, str] | None = None
-    home: Path | None = None
-
-    def keys(self, url: str) -> store.Credentials | None:
-        from trainshed import store
-
-        scheme = url.partition(":")[0]
-        if scheme not in ("s3", "obs"):
-            return None
-        return store.resolve(scheme, environ=self.environ, home=self.home)
-
-
-OWN = Access()
 
 
 def is_mirror(run: RunDirectory) -> bool:
@@ -86,7 +63,7 @@ def place_of(run: RunDirectory) -> RunPlace:
         ) from error
 
 
-def pull(run: RunDirectory, status: EngineStatus, access: Access = OWN) -> EngineStatus:
+def pull(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
     """Fetch what was written since the last time; the status as the place knows it.
 
     A run that is gone from its place will not come back: it is not alive any more.
@@ -109,7 +86,7 @@ def pull(run: RunDirectory, status: EngineStatus, access: Access = OWN) -> Engin
         return EngineStatus(alive=False, failure=failure)
 
 
-def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
+def publish(run: RunDirectory, access: StoreAccess, *writers: str) -> None:
     """Bring what this side recorded to the run's place, if that is an object store and has the run."""
     if not is_mirror(run) or not (url := place_of(run).url):
         return
@@ -123,7 +100,7 @@ def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
         store.write_bytes(f"{url}/{name}", (run.path / name).read_bytes(), credentials=keys)
 
 
-def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access = OWN) -> None:
+def request_stop(run: RunDirectory, reason: str, user: str, access: StoreAccess) -> None:
     """Ask for the run's end where its driver hears it."""
     if not is_mirror(run):
         run.request_stop(reason, user)
@@ -133,14 +110,14 @@ def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access 
         known = {path.name for path in run.events_folder.glob("stop-*.jsonl")}
         run.request_stop(reason, user)
         fresh = {path.stem for path in run.events_folder.glob("stop-*.jsonl") if path.name not in known}
-        publish(run, *fresh, access=access)
+        publish(run, access, *fresh)
         return
     from trainshed.runs import site
 
     site.stop(place, reason)
 
 
-def forget(run: RunDirectory, access: Access = OWN) -> None:
+def forget(run: RunDirectory, access: StoreAccess) -> None:
     """Remove what lies at the run's place; what is gone already is no obstacle."""
     if not is_mirror(run):
         return

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trainshed.access import StoreAccess
 from trainshed.errors import TrainshedError
 from trainshed.files import hold
 from trainshed.runs import places
@@ -24,7 +25,7 @@ REQUEUED = "its nodes were taken away; the engine will start it again"
 _log = logging.getLogger(__name__)
 
 
-def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = places.OWN) -> EngineStatus:
+def reconcile(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
     """Record what the engine's status implies; gives the status as it stands afterwards."""
     with _alone(run) as alone:
         if not alone or run.end():
@@ -42,14 +43,14 @@ def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = p
     return status
 
 
-def _mirror(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
+def _mirror(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
     try:
         return places.pull(run, status, access)
     except TrainshedError as error:
         return EngineStatus(alive=True, problem=error.message)
 
 
-def _wait_again(run: RunDirectory, access: places.Access) -> None:
+def _wait_again(run: RunDirectory, access: StoreAccess) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     if not any(isinstance(e.body, Pending) and e.body.attempt == attempt for e in events):
@@ -57,7 +58,7 @@ def _wait_again(run: RunDirectory, access: places.Access) -> None:
         _publish(run, "reconciler", access)
 
 
-def _end(run: RunDirectory, status: EngineStatus, access: places.Access) -> None:
+def _end(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     outcome = conclude(run, status)
@@ -66,10 +67,10 @@ def _end(run: RunDirectory, status: EngineStatus, access: places.Access) -> None
         _publish(run, "end", access)
 
 
-def _publish(run: RunDirectory, writer: str, access: places.Access) -> None:
+def _publish(run: RunDirectory, writer: str, access: StoreAccess) -> None:
     """Also at the run's place; out of reach, it stays recorded here, and one run holds up no other."""
     try:
-        places.publish(run, writer, access=access)
+        places.publish(run, access, writer)
     except TrainshedError as error:
         _log.warning("run %s: what was concluded was not brought to its place: %s", run.id, error)
 

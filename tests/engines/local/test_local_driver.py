@@ -175,7 +175,7 @@ def test_keys_of_the_object_store_are_not_carried_from_node_to_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "hush-hush-7718")
-    client = Client(tmp_path / "home", environ=keys | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    client = Client.from_environment(keys | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, tmp_path / "home")
     monkeypatch.setattr(LocalEngine, "launch", lambda *_: None)
     run = client.submit(
         JOB, shape="2x1", options=PLAIN, services=["ssh"], env={"WHERE": "s3://bucket/"}

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainshed import store
+from trainshed.access import StoreAccess
 from trainshed.engines.cluster.starter import own_folder
 from trainshed.engines.cluster.step import LOG
 from trainshed.errors import TrainshedError
@@ -27,7 +27,7 @@ def carry(
     `environ` leads to the store; `log` is what the cluster writes of the driver's output.
     """
     own_folder(run.path.parent.parent)
-    access = store.resolve(url.partition(":")[0], environ=environ)
+    access = StoreAccess.from_environment(environ, run.home).credentials(url.partition(":")[0])
     carrier = Carrier(run, url, access, None)
     _arrive(carrier, log)
     carrier.start()

@@ -99,7 +99,6 @@ class SlurmEngine(Engine):
     def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
         private: _Private = prepared.private
         profile, context = private.settings.profile, prepared.request.context
-        access = places.Access(context.environ, context.home)
         if profile.login:
             from trainshed.engines.slurm import remote
 
@@ -113,7 +112,7 @@ class SlurmEngine(Engine):
             from trainshed.runs import carrier
 
             brought = submission.bring(private.values, profile.runs, context)
-            keys = access.keys(profile.runs)
+            keys = context.store.keys(profile.runs)
             for run in runs:
                 url = f"{profile.runs}/{run.id}"
                 run.write("job.yaml", dump_job(carrier.begin(run, url, prepared.request.job, keys)))
@@ -126,12 +125,12 @@ class SlurmEngine(Engine):
         except BaseException:
             for run in runs:
                 with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
-                    places.forget(run, access)
+                    places.forget(run, context.store)
             raise
         for index, run in enumerate(runs):
             run.writer("submit").append(Accepted(job if len(runs) == 1 else f"{job}_{index}"))
             with contextlib.suppress(TrainshedError):  # the driver says it too, once it has begun
-                places.publish(run, "submit", access=access)
+                places.publish(run, context.store, "submit")
 
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         found: dict[str, EngineStatus] = {}
