@@ -14,11 +14,9 @@ from trainshed.access import StoreAccess
 from trainshed.aisbench import results
 from trainshed.aisbench.config import Package
 from trainshed.aisbench.logsync import LogSync
-from trainshed.aisbench.status import V1, V2
 from trainshed.aisbench.stublog import StubLog, TransmitServer, stamp
 from trainshed.aisbench.train import upload_code
 from trainshed.runs.directory import RunDirectory
-from trainshed.runs.states import RunState
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -84,10 +82,6 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path, files: dict, single:
     with pytest.raises(results.Incomplete, match=words):
         results.check_accuracy(made)
         results.check_throughput(made)
-
-
-def test_every_state_has_a_word_of_both_versions() -> None:
-    assert set(V1) == set(V2) == set(RunState)
 
 
 def test_the_log_is_rendered_as_the_original_renders_it(

@@ -157,14 +157,15 @@ def test_a_package_with_another_test_in_mind_is_told_before_it_trains(
 ) -> None:
     from trainshed.aisbench.config import TestConfig
     from trainshed.cli.stubs import _greet
-    from trainshed.tester.spool import Participant, save_token
+    from trainshed.tester.spool import Participant
 
-    save_token("t1", served.add("t1"))
+    participant = Participant.from_environment(os.environ)
+    participant.save_token("t1", served.add("t1"))
     asked = {"testid": "t1", "Model": "Made_v1.5", "Divsion": "open", "Scenario": "generic",
              "test_object_type": "cluster", "tester_server_port": served.port}  # fmt: skip
-    _greet(TestConfig.model_validate(asked), Participant.from_environment(os.environ))
+    _greet(TestConfig.model_validate(asked), participant)
     with pytest.raises(UsageError, match=next(iter(change))):
-        _greet(TestConfig.model_validate(asked | change), Participant.from_environment(os.environ))
+        _greet(TestConfig.model_validate(asked | change), participant)
 
 
 @pytest.mark.parametrize("name", ["\ud800 system", "x" * 2001])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from trainshed.aisbench.config import SessionConfig, Settings
 from trainshed.aisbench.registry import Version
 from trainshed.errors import TrainshedError, UsageError
+from trainshed.modelarts import catalogue
 from trainshed.spec.job import JobSpec
 from trainshed.spec.load import load_job
 
-_FLAVOR = re.compile(r"\.(\d*)xlarge$")
-_ENGINES = {"mindspore": "mindspore", "tf": "tensorflow", "tensorflow": "tensorflow", "pytorch": "pytorch",
-            "horovod": "horovod", "paddle": "paddle"}  # fmt: skip
 _USUAL_CARDS = 8
 
 
@@ -47,10 +44,8 @@ def entry_of(session: SessionConfig) -> str:
 
 def launcher_of(session: SessionConfig) -> str:
     """The framework's launcher, by the words of framework_version or framework_type."""
-    for text in (session.framework_version, session.framework_type):
-        word = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
-        if word in _ENGINES:
-            return _ENGINES[word]
+    if found := catalogue.launcher_of(session.framework_version, session.framework_type):
+        return found
     text = f"framework_version {session.framework_version!r} and framework_type {session.framework_type!r}"
     raise UsageError(f"{text} name no known framework", "write for example MindSpore-1.3-cann_5.0.2-…")
 
@@ -60,11 +55,11 @@ def devices_of(session: SessionConfig, settings: Settings) -> int:
     if settings.TRAINSHED_DEVICES is not None:
         return settings.TRAINSHED_DEVICES
     if session.train_instance_type:
-        match = _FLAVOR.search(session.train_instance_type)
-        if not match:
+        found = catalogue.devices_of(session.train_instance_type)
+        if found is None:
             text = f"train_instance_type {session.train_instance_type!r} tells no number of cards"
             raise UsageError(text, "use modelarts.kat1.8xlarge or set TRAINSHED_DEVICES in config.sh")
-        return int(match[1] or 1)
+        return found
     return settings.DEVICE_NUM or _USUAL_CARDS
 
 
@@ -81,7 +76,7 @@ def build_job(
     `environ` says where environments are looked up.
     """
     launcher = launcher_of(session)
-    ascend = "ascend" in session.framework_type.lower()
+    ascend = catalogue.is_ascend(session.framework_type)
     out = place(version.out, "out_base_url")
     raw: dict[str, Any] = {
         "name": session.job_name,

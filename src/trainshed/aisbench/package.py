@@ -15,6 +15,7 @@ from trainshed.bench.measure.system import FIELDS
 from trainshed.bench.run import workload as workloads
 from trainshed.bench.run.workload import Bench
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.modelarts.catalogue import ENGINES
 
 ARCHITECTURES = ("x86_64", "aarch64")
 STUBS_NAME, STUBS_VERSION = "Ais-Benchmark-Stubs", "1.0"
@@ -22,13 +23,6 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SITE = Path(__file__).parents[1] / "payload" / "common"
 _SKIPPED = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._]*\Z")
-_FRAMEWORKS = {
-    "mindspore": ("Ascend-Powered-Engine", "MindSpore-1.3-cann_5.0.2-python3.7-euleros2.8-aarch64"),
-    "tensorflow": ("Ascend-Powered-Engine", "TF-1.15-cann_5.0.2-python3.7-euleros2.8-aarch64"),
-    "pytorch": ("PyTorch", "PyTorch-1.8.0-python3.7"),
-    "horovod": ("Horovod", "Horovod_0.20.0-python3.7"),
-    "paddle": ("Paddle", "Paddle-2.2-python3.7"),
-}
 BOOT = "start_modelarts.py"
 
 
@@ -175,7 +169,7 @@ def _boot(bench: Bench) -> bytes:
 
 def _modelarts_config(bench: Bench) -> bytes:
     parameters = workloads.parameters_of(bench, seed=1)
-    kind, version = _FRAMEWORKS.get(bench.implementation.launcher, ("Ascend-Powered-Engine", ""))
+    kind, version = ENGINES.get(bench.implementation.launcher, ("Ascend-Powered-Engine", ""))
     return _template(
         "modelarts_config.py",
         V1="".join(f"        {{'label': {k!r}, 'value': {str(v)!r}}},\n" for k, v in parameters.items()),

@@ -16,31 +16,19 @@ from trainshed.aisbench import train
 from trainshed.aisbench.config import Package, SessionConfig, Settings, read_modelarts, read_settings
 from trainshed.aisbench.job import build_job, place
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import word
 from trainshed.api import Client
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.modelarts.catalogue import FLAVORS
+from trainshed.modelarts.states import JobPhase, JobStatus
 from trainshed.runs.states import RunState
 
 Fields = dict[str, Any]
-_FLAVORS = [f"modelarts.kat1.{n}xlarge" for n in ("", 2, 4, 8)]
-# The platform numbers the states of V1.
-_NUMBERS = {
-    "JOBSTAT_UNKNOWN": 0,
-    "JOBSTAT_INIT": 1,
-    "JOBSTAT_WAITING": 7,
-    "JOBSTAT_RUNNING": 8,
-    "JOBSTAT_KILLING": 9,
-    "JOBSTAT_COMPLETED": 10,
-    "JOBSTAT_FAILED": 11,
-    "JOBSTAT_KILLED": 12,
-    "JOBSTAT_LOST": 14,
-}
 
 
 def answer(verb: str, package: Package, fields: Fields, caller: train.PackageCaller) -> Any:
     """The answer to one call of the SDK."""
     verbs: dict[str, Callable[[Package, Fields, train.PackageCaller], Any]] = {
-        "flavors": lambda _package, _fields, _caller: _FLAVORS,
+        "flavors": lambda _package, _fields, _caller: list(FLAVORS),
         "list": _list,
         "submit": _submit,
         "info": _info,
@@ -169,8 +157,8 @@ def _version_info(client: Client, version: Version) -> Fields:
         "version_id": version.id,
         "version_name": f"V{version.number}",
         "resource_id": version.resource,
-        "status": _NUMBERS[word("V1", state)],
-        "phase": word("V2", state),
+        "status": JobStatus.of(state).value,
+        "phase": JobPhase.of(state).value,
         "create_time": int(((summary.submitted if summary else None) or ended) * 1000),
         "duration": int(max(0.0, ended - begun) * 1000) if begun else 0,
     }

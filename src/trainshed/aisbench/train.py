@@ -26,10 +26,10 @@ from trainshed.aisbench.config import (
 from trainshed.aisbench.job import build_job, entry_of, place
 from trainshed.aisbench.logsync import LogSync
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import word
 from trainshed.aisbench.watched import nonce_label
 from trainshed.api import Client, Run
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
+from trainshed.modelarts.states import word
 from trainshed.registry import members
 from trainshed.runs.states import RunState
 from trainshed.runs.summary import Summary
