@@ -237,8 +237,9 @@ def _watcher_alive(place: Path) -> bool:
 
 
 def _memory(pid: int) -> int | None:
+    import psutil
+
     try:
-        text = Path(f"/proc/{pid}/statm").read_text()
-    except OSError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return None
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
