@@ -15,6 +15,7 @@ from trainshed.bench.measure.system import FIELDS
 from trainshed.bench.run import workload as workloads
 from trainshed.bench.run.workload import Bench
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.files import write_atomic
 from trainshed.modelarts.catalogue import ENGINES
 
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -86,9 +87,7 @@ def _system() -> bytes:
 
 
 def _write(target: Path, data: bytes) -> None:
-    part = target.with_name(f".{target.name}.part")
-    part.write_bytes(data)
-    part.replace(target)
+    write_atomic(target, data)
 
 
 def _items(bench: Bench, arch: str, version: str) -> list[Item]:
