@@ -75,6 +75,24 @@ def test_there_is_one_kind_of_lock() -> None:
             assert not re.search(r"fcntl\.(flock|lockf|fcntl)\(", path.read_text()), path.relative_to(SOURCE)
 
 
+def test_one_function_reads_where_the_home_is() -> None:
+    reads = re.compile(r"""(get\(|getenv\(|environ\[)["']TRAINSHED_HOME["'](?!\] =)""")
+    readers = {str(p.relative_to(SOURCE)) for p in SOURCE.rglob("*.py") if reads.search(p.read_text())}
+    assert readers == {"home.py"}
+
+
+def test_there_is_one_atomic_write_of_a_file() -> None:
+    others = {
+        "api/functions.py": "in the script that a job's own Python runs",
+        "api/makers.py": "a folder that a data maker fills",
+        "bench/folder.py": "a copy of a large file",
+        "bench/manifest.py": "under a fixed name: what a kill leaves must not become part of a result",
+        "tester/model.py": "the name of that part",
+    }
+    found = {name for name, tree in library() if re.search(r"\.part\b", ast.unparse(tree))}
+    assert found == {"files.py", *others}, "use files.write_atomic"
+
+
 def test_causes_of_errors_are_kept() -> None:
     # An attribute that is missing is told as Python tells it; payloads do as the packages they stand for.
     for path in SOURCE.rglob("*.py"):
