@@ -57,7 +57,7 @@ class Yard:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRAINSHED_", "SLURM_"))}
         self.environ: Mapping[str, str] = clean | own | (self.cluster.env if self.cluster else {})
         os.environ |= self.cluster.env if self.cluster else {}
-        self.client = Client(self.home, environ=self.environ)
+        self.client = Client.from_environment(self.environ, self.home)
 
     def close(self) -> None:
         if self.cluster:

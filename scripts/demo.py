@@ -8,6 +8,7 @@ the environment are the user's own: every command of the shell finds them.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from trainshed.errors import TrainshedError
 from trainshed.home import trainshed_home
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
-DATA = trainshed_home() / "data" / "digits-16"
+DATA = trainshed_home(os.environ) / "data" / "digits-16"
 URL = "obs://demo/digits-16/"
 FIRST = [TRAINSHED, "bench", "run", "resnet50", "-f", "mindspore", "-s", "smoke"]
 AGAIN = [TRAINSHED, "bench", "run", "resnet50", "-f", "mindspore", "-j", "2x2", "-n", "3"]

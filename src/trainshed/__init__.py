@@ -21,18 +21,22 @@ from typing import TYPE_CHECKING, Any
 from trainshed.version import VERSION
 
 if TYPE_CHECKING:
+    from trainshed.access import StoreAccess
     from trainshed.api import Client, Run, RunFailed
     from trainshed.api.client import Job
     from trainshed.engines.base import Prepared
     from trainshed.errors import TrainshedError
     from trainshed.spec.job import JobSpec
+    from trainshed.store import Credentials
 
 __version__ = VERSION
 __all__ = [
     "Client",
+    "Credentials",
     "JobSpec",
     "Run",
     "RunFailed",
+    "StoreAccess",
     "TrainshedError",
     "__version__",
     "plan",
@@ -132,6 +136,14 @@ def __getattr__(name: str) -> Any:
         from trainshed import api
 
         return getattr(api, name)
+    if name == "StoreAccess":
+        from trainshed.access import StoreAccess
+
+        return StoreAccess
+    if name == "Credentials":
+        from trainshed.store import Credentials
+
+        return Credentials
     if name == "TrainshedError":
         from trainshed.errors import TrainshedError
 

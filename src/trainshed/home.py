@@ -1,17 +1,18 @@
-"""Where Trainshed keeps its files by default: the only code that reads $TRAINSHED_HOME.
+"""Where Trainshed keeps its files when nobody says so: the one reader of $TRAINSHED_HOME.
 
-Only entry points use it (the command line, a Client without arguments, a script's moxing);
-everything beneath is given its folder. Python 3.7 syntax, for old environments.
+Only doors ask (the command line, a Client without arguments), with the variables
+that count for them; everything beneath is given its folder.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 
-def trainshed_home(environ: Mapping[str, str] | None = None) -> Path:
-    """$TRAINSHED_HOME, or ~/.trainshed; absolute."""
-    environ = os.environ if environ is None else environ
-    return Path(environ.get("TRAINSHED_HOME") or "~/.trainshed").expanduser().absolute()
+def trainshed_home(environ: Mapping[str, str]) -> Path:
+    """$TRAINSHED_HOME, or ~/.trainshed; absolute. `~` is $HOME of the same variables."""
+    home = Path(environ.get("TRAINSHED_HOME") or "~/.trainshed")
+    if home.parts[:1] == ("~",) and environ.get("HOME"):
+        home = Path(environ["HOME"], *home.parts[1:])
+    return home.expanduser().absolute()

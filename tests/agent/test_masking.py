@@ -91,7 +91,7 @@ def test_every_line_of_a_secret_of_several_is_masked(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_masked_is_refused_as_a_secret(tmp_path: Path) -> None:
-    request = Client(tmp_path, environ={"SHORT": "abc"}).request(
+    request = Client.from_environment({"SHORT": "abc"}, tmp_path).request(
         {"name": "job", "command": "true", "secrets": {"PIN": {"env": "SHORT"}}}
     )
     with pytest.raises(UsageError, match=r"secrets\.PIN has 3 characters"):

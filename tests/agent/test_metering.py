@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support import until
@@ -109,8 +110,6 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 def test_shared_memory_counts_once_when_the_limit_is_in_question(tmp_path: Path, forked: set[int]) -> None:
-    import psutil
-
     limit = 150 << 20
     meter = NodeMeter(tmp_path / "metrics.jsonl", DeviceKind.CPU, limit)
     resident, _ = meter._measure(psutil)
@@ -122,4 +121,4 @@ def test_shared_memory_counts_once_when_the_limit_is_in_question(tmp_path: Path,
 
 
 def test_what_the_kernel_does_not_tell_counts_in_full() -> None:
-    assert metering._share(-1, 4096) == 4096
+    assert metering._share(psutil, 2**22 + 1, 4096) == 4096

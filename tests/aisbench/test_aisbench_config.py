@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_config_sh_is_what_the_shell_makes_of_it(made: Unpacked) -> None:
     path.write_text(
         "N=2\nexport TRAINSHED_DEVICES=$((N * 4))\nSINGLESERVER_MODE=True\nMODELARTS_VERSION=V2\n"
     )
-    found = read_settings(Package(made.root))
+    found = read_settings(Package(made.root), os.environ)
     assert (found.TRAINSHED_DEVICES, found.single_server, found.MODELARTS_VERSION) == (8, True, "V2")
 
 
@@ -84,7 +85,7 @@ def test_config_sh_is_what_the_shell_makes_of_it(made: Unpacked) -> None:
 def test_a_mistake_in_config_sh_is_named(made: Unpacked, text: str, words: str) -> None:
     (made.root / "code" / "config" / "config.sh").write_text(text)
     with pytest.raises(UsageError, match=words):
-        read_settings(Package(made.root))
+        read_settings(Package(made.root), os.environ)
 
 
 def test_config_json_takes_both_spellings_and_is_needed_only_for_a_network_test(made: Unpacked) -> None:
@@ -148,9 +149,11 @@ def test_cards_come_from_the_flavour_or_the_settings(flavor: str | None, setting
 
 def test_the_job_has_the_platforms_contract_and_names(made: Unpacked, home: Path) -> None:
     made.edit("config.sh", SINGLESERVER_MODE="True")
-    settings, _, found = train.prepare(Package(made.root))
+    ready = train.prepare(Package(made.root), train.PackageCaller(os.environ))
     version = Registry(home).begin("aisbench-debug", 1, "V2", "obs://b/out/x/", made.root)
-    spec = job.build_job(found, settings, version, code=str(made.root / "code" / "code"))
+    spec = job.build_job(
+        ready.session, ready.settings, version, os.environ, code=str(made.root / "code" / "code")
+    )
     assert (spec.contract, spec.mode.value, spec.resources.shape) == ("modelarts-v2", "single_server", "1x2")
     assert spec.options["job_id"] == version.resource and spec.outputs[0].target == "obs://b/out/x/"
     assert spec.timeout == 86400
@@ -159,7 +162,7 @@ def test_the_job_has_the_platforms_contract_and_names(made: Unpacked, home: Path
 def test_a_misspelt_engine_lists_all(made: Unpacked) -> None:
     made.edit("config.sh", TRAINSHED_ENGINE="lokal")
     with pytest.raises(UsageError, match="local"):
-        train.prepare(Package(made.root))
+        train.prepare(Package(made.root), train.PackageCaller(os.environ))
 
 
 def test_a_broken_configuration_never_shows_a_key(made: Unpacked) -> None:

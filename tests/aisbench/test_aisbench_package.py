@@ -63,7 +63,7 @@ def test_the_command_says_paths_and_checksums(tmp_path: Path, capsys: pytest.Cap
     import hashlib
     import json
 
-    from trainshed.aisbench.commands import package
+    from trainshed.cli.aisbench import package
 
     package(workload(tmp_path / "w"), scale="tiny", version="r2", out=tmp_path / "o", as_json=True)
     rows = json.loads(capsys.readouterr().out)

@@ -71,7 +71,7 @@ def interrupt() -> None:
 @pytest.fixture
 def bench(tmp_path: Path) -> workload.Bench:
     template.make(tmp_path / "my-model", "command")
-    return workload.choose(tmp_path / "my-model", shape="2x2", runs=3)
+    return workload.choose(tmp_path / "my-model", shape="2x2", runs=3, home=tmp_path / "home")
 
 
 def client_of(tmp_path: Path, **happenings: Happening) -> MakingClient:

@@ -115,7 +115,7 @@ class NotingClient(MakingClient):
 
 def test_each_run_begins_with_a_nonce_of_its_own(tmp_path: Path) -> None:
     template.make(tmp_path / "my-model", "command")
-    bench = workload.choose(tmp_path / "my-model", shape="2x2", runs=3)
+    bench = workload.choose(tmp_path / "my-model", shape="2x2", runs=3, home=tmp_path / "home")
     client = NotingClient(tmp_path / "home", tmp_path / "result")
     runner.run(client, bench, client.target, print, witness=Book())
     assert client.nonces == tuple(f"{number:032x}" for number in (1, 2, 3))
@@ -123,7 +123,7 @@ def test_each_run_begins_with_a_nonce_of_its_own(tmp_path: Path) -> None:
 
 def test_a_witness_that_gives_no_nonce_leaves_nothing_behind(tmp_path: Path) -> None:
     template.make(tmp_path / "my-model", "command")
-    bench = workload.choose(tmp_path / "my-model", shape="2x2", runs=3)
+    bench = workload.choose(tmp_path / "my-model", shape="2x2", runs=3, home=tmp_path / "home")
     client, book = NotingClient(tmp_path / "home", tmp_path / "result"), Book()
     book.problem = TrainshedError("a Tester of another release")
     with pytest.raises(TrainshedError, match="another release"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import types
@@ -49,11 +50,11 @@ def test_every_scale_tells_its_script_what_the_data_are_called(folder: Path) -> 
 
 def test_data_of_a_maker_that_was_killed_are_made_again(mine: Path) -> None:
     (mine / "make_data.py").write_text(KILLED_HALFWAY)
-    bench = workload.choose(mine)
+    bench = workload.choose(mine, home=mine.parent)
     with pytest.raises(TrainshedError, match=r"make_data\.py failed"):
-        workload.prepare_data(bench)
+        workload.prepare_data(bench, os.environ)
     (mine / "make_data.py").write_text(WHOLE)
-    workload.prepare_data(bench)
+    workload.prepare_data(bench, os.environ)
     assert sorted(p.name for p in mine.iterdir()) == ["data", "make_data.py", "train.py", "workload.yaml"]
     assert [p.name for p in (mine / "data").iterdir()] == ["whole.txt"]
 
@@ -68,14 +69,14 @@ def test_a_maker_that_makes_nothing_is_one_clear_error(
     monkeypatch.setattr(makers, "_LONGEST_SECONDS", 0.5 if source else 60)
     (mine / "make_data.py").write_text(source)
     with pytest.raises(TrainshedError, match=words):
-        workload.prepare_data(workload.choose(mine))
+        workload.prepare_data(workload.choose(mine, home=mine.parent), os.environ)
     assert not (mine / "data").exists()
 
 
 @pytest.mark.field
 def test_what_a_script_is_passed_is_the_workloads_choice(mine: Path) -> None:
     (mine / "data").mkdir()
-    usual = workload.job_of(workload.choose(mine), 5)
+    usual = workload.job_of(workload.choose(mine, home=mine.parent), 5)
     assert usual.parameters == {"epochs": 100, "seed": 5, "target": 0.85}
     assert [(c.name, c.access) for c in (*usual.inputs, *usual.outputs)] == [
         ("data", "argument"),
@@ -85,7 +86,7 @@ def test_what_a_script_is_passed_is_the_workloads_choice(mine: Path) -> None:
     chosen = text.replace("    launcher: command\n", "    launcher: command\n    args: [3]\n    passed: "
                           "{data: train-dir, out: null, seed: random-seed, target: null}\n")  # fmt: skip
     (mine / "workload.yaml").write_text(chosen)
-    bench = workload.choose(mine)
+    bench = workload.choose(mine, home=mine.parent)
     job, rules = workload.job_of(bench, 5), workload.rules_of(bench)
     assert (job.args, job.parameters) == (("3",), {"epochs": 100, "random-seed": 5})
     assert [(c.name, c.access) for c in (*job.inputs, *job.outputs)] == [
@@ -108,7 +109,7 @@ def test_a_pattern_that_cannot_be_read_names_its_field(mine: Path) -> None:
 def test_the_template_counts_a_short_last_batch_as_it_is(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workload.prepare_data(workload.choose(mine))
+    workload.prepare_data(workload.choose(mine, home=mine.parent), os.environ)
     environment = {"METRICS_DIR": str(tmp_path / "out"), "RANK": "0", "WORLD_SIZE": "3"}
     for name, value in environment.items():
         monkeypatch.setenv(f"TRAINSHED_{name}", value)

@@ -95,5 +95,7 @@ def test_doctor_says_when_the_home_cannot_be_made(shed: Shed, below: str) -> Non
     code, found = checks(shed, TRAINSHED_HOME=f"{shed.home}/file{below}")
     assert code == 1 and "cannot be written" in str(found["home"]["found"])
     assert "set TRAINSHED_HOME" in str(found["home"]["remedy"])
+    code, found = checks(shed, TRAINSHED_HOME="/proc/home")
+    assert code == 1 and "cannot be written" in str(found["home"]["found"]), "also for root"
     code, found = checks(shed, TRAINSHED_HOME=f"{shed.home}/not/yet/made")
     assert code == 0 and found["home"]["good"] and not (shed.home / "not").exists()

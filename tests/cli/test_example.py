@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -87,5 +88,5 @@ def test_a_shipped_workload_is_found_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", shipped.workloads())
 def test_no_workload_writes_beside_itself(name: str, tmp_path: Path) -> None:
     bench = workload.choose(Path(name), home=tmp_path)
-    workload.prepare_data(bench)
+    workload.prepare_data(bench, os.environ)
     assert Path(bench.data_folder).is_relative_to(tmp_path) and any(Path(bench.data_folder).iterdir())

@@ -9,6 +9,7 @@ import pytest
 
 from contracts.made import made
 from support import until
+from trainshed.access import StoreAccess
 from trainshed.agent.joined import JoinedLog
 from trainshed.plan.model import NodePlan, Transfer
 from trainshed.runs.directory import RunDirectory
@@ -26,7 +27,7 @@ def joined(tmp_path: Path, processes: int) -> tuple[JoinedLog, RunDirectory, Pat
     run.node(0).mkdir(parents=True)
     planned = node(target, processes)
     assert planned.log
-    return JoinedLog(run, planned, planned.log), run, target / "worker-0.log"
+    return JoinedLog(run, planned, planned.log, StoreAccess(tmp_path)), run, target / "worker-0.log"
 
 
 def test_it_grows_while_the_job_runs_and_is_whole_at_the_end(tmp_path: Path) -> None:

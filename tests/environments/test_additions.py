@@ -39,7 +39,7 @@ def test_an_added_package_never_changes_what_is_locked(tiny: Recipe, envs: Path,
     environments.create("tiny")
     with pytest.raises(TrainshedError, match=r"could not be created: add failed: .*tinydep"):
         environments.add("tiny", ["tinyextra"])
-    assert environments.resolve("tiny").versions == {"tinydep": "2.0", "tinyframe": "1.0"}
+    assert environments.resolve("tiny", os.environ).versions == {"tinydep": "2.0", "tinyframe": "1.0"}
 
 
 def test_what_was_added_is_added_again_when_the_recipe_changes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.foundation]
 @pytest.mark.parametrize("name", environments.framework_names())
 def test_a_missing_environment_names_the_command_that_makes_it(name: str, envs: Path) -> None:
     with pytest.raises(NotFoundError, match=f"trainshed env create {name}"):
-        environments.resolve(name)
+        environments.resolve(name, os.environ)
 
 
 def test_an_unknown_name_lists_all_known_ones(envs: Path) -> None:
@@ -33,7 +34,7 @@ def test_an_unknown_name_lists_all_known_ones(envs: Path) -> None:
         NotFoundError,
         match=r"'mindspor' is not known.*did you mean mindspore\? known: mindspore, pytorch, paddle, horovod",
     ):
-        environments.resolve("mindspor")
+        environments.resolve("mindspor", os.environ)
 
 
 def test_a_name_cannot_reach_outside_the_folder_of_environments(envs: Path) -> None:
@@ -52,7 +53,7 @@ def test_any_virtual_environment_can_be_given_by_its_path(tmp_path: Path) -> Non
     (site / "torch-2.13.0+cpu.dist-info").mkdir()
     (site / "Typing_Extensions-4.16.0.dist-info").mkdir()
 
-    found = environments.resolve(str(tmp_path / "mine"))
+    found = environments.resolve(str(tmp_path / "mine"), os.environ)
     assert found.framework == "pytorch"
     assert found.versions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
     assert found.python == tmp_path / "mine/bin/python"
@@ -60,7 +61,7 @@ def test_any_virtual_environment_can_be_given_by_its_path(tmp_path: Path) -> Non
 
 def test_a_path_without_a_python_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="has no bin/python"):
-        environments.resolve(str(tmp_path))
+        environments.resolve(str(tmp_path), os.environ)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_folder_of_environments_follows_the_variables(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert environments.environments_directory() == Path(expected)
+    assert environments.environments_directory(os.environ) == Path(expected)
 
 
 @pytest.mark.core

@@ -38,7 +38,7 @@ def test_a_made_environment_runs_its_framework_at_the_pinned_versions(tiny: Reci
     assert ran.stdout.startswith(str(envs / "tiny"))
     assert not list(envs.glob("tiny/lib/*/site-packages/tinyframe/gpu"))
     assert [n.step for n in news if n.detail == "done" or n.step == "ready"] == ["download", "ready"]
-    assert environments.resolve("tiny") == made
+    assert environments.resolve("tiny", os.environ) == made
 
 
 def test_trainshed_is_not_visible_inside_an_environment(tiny: Recipe, envs: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_half_made_environment_is_told_and_made_anew(tiny: Recipe, envs: Path)
     (envs / "tiny/bin").mkdir(parents=True)
     (envs / "tiny/bin/python").write_text("left by a maker that was killed")
     with pytest.raises(NotFoundError, match=r"is incomplete.*trainshed env create tiny"):
-        environments.resolve("tiny")
+        environments.resolve("tiny", os.environ)
 
     environments.create("tiny")
-    assert environments.resolve("tiny").versions["tinyframe"] == "1.0"
+    assert environments.resolve("tiny", os.environ).versions["tinyframe"] == "1.0"
 
 
 def test_a_changed_lock_makes_an_environment_outdated_and_create_renews_it(
@@ -94,7 +94,7 @@ def test_a_failing_step_says_why_and_leaves_nothing_that_counts_as_made(
     with pytest.raises(TrainshedError, match=r"check failed.*the framework is broken.*tiny\.log"):
         environments.create("tiny")
     with pytest.raises(NotFoundError):
-        environments.resolve("tiny")
+        environments.resolve("tiny", os.environ)
 
 
 def test_a_package_no_registry_has_is_named(tiny: Recipe, envs: Path) -> None:

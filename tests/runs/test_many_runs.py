@@ -71,7 +71,7 @@ def write_ended(root: Path, count: int) -> list[Path]:
 
 def test_of_ten_thousand_ended_runs_only_the_ends_are_opened(tmp_path: Path) -> None:
     made = write_ended(tmp_path / "runs", 10_000)
-    client = Client(tmp_path, environ={})
+    client = Client.from_environment({}, tmp_path)
     with opened() as names:
         found = list(client.summaries())
     below = [name for name in names if name.startswith(str(tmp_path))]
@@ -84,7 +84,7 @@ def test_of_ten_thousand_ended_runs_only_the_ends_are_opened(tmp_path: Path) -> 
 def test_of_ten_thousand_runs_few_are_held_while_they_are_listed(tmp_path: Path) -> None:
     write_ended(tmp_path / "runs", 10_000)
     count = most = 0
-    for _ in Client(tmp_path, environ={}).summaries():
+    for _ in Client.from_environment({}, tmp_path).summaries():
         count += 1
         if count % 1000 == 1:
             most = max(most, sum(type(item) is Summary for item in gc.get_objects()))
@@ -95,7 +95,7 @@ def test_a_living_run_among_ended_ones_is_read_whole_and_no_other(tmp_path: Path
     write_ended(tmp_path / "runs", 20)
     living = made_run(tmp_path, "living")
     with opened() as names:
-        found = list(Client(tmp_path, environ={}).summaries())
+        found = list(Client.from_environment({}, tmp_path).summaries())
     below = [Path(name) for name in names if name.startswith(str(tmp_path))]
     assert {path.name for path in below if living.path not in path.parents} == {"end.jsonl"}
     assert found[0].id == living.id
@@ -106,7 +106,7 @@ def test_a_run_whose_first_event_is_just_being_written_is_none_yet(tmp_path: Pat
     other = tmp_path / "runs" / "coming"
     (other / "events").mkdir(parents=True)
     (other / "events" / "submit.jsonl").touch()
-    client = Client(tmp_path, environ={})
+    client = Client.from_environment({}, tmp_path)
     assert [summary.id for summary in client.summaries()] == [run.id] == [found.id for found in client.runs()]
 
 
@@ -142,7 +142,7 @@ def test_runs_are_found_by_all_of_their_labels(tmp_path: Path) -> None:
     both = made_run(tmp_path, "both", labels={"sweep": "7", "rate": "0.1"})
     one = made_run(tmp_path, "one", labels={"sweep": "7"})
     made_run(tmp_path, "none")
-    client = Client(tmp_path, environ={})
+    client = Client.from_environment({}, tmp_path)
     assert {run.id for run in client.runs({"sweep": "7"})} == {both.id, one.id}
     assert [run.id for run in client.runs({"sweep": "7", "rate": "0.1"})] == [both.id]
     assert client.runs({"sweep": "8"}) == [] and len(client.runs()) == 3

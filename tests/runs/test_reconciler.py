@@ -14,6 +14,7 @@ import pytest
 
 from support import made_run, tree
 from trainshed import files
+from trainshed.access import StoreAccess
 from trainshed.api import Client
 from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
@@ -112,7 +113,7 @@ def test_what_must_not_be_written_is_shown_all_the_same(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(reconciler, "hold", refuse)
-    (summary,) = Client(tmp_path, environ={}).summaries()
+    (summary,) = Client.from_environment({}, tmp_path).summaries()
     assert summary.state is RunState.RUNNING and tree(tmp_path) == before
     assert run.end() is None
 
@@ -123,7 +124,7 @@ def test_what_must_not_be_written_is_shown_all_the_same(
 def test_a_run_that_lives_or_may_live_is_left_alone(tmp_path: Path, status: EngineStatus) -> None:
     run = started(tmp_path)
     before = {name: content for name, content in tree(tmp_path).items() if "events" in name}
-    assert reconcile(run, status) == status
+    assert reconcile(run, status, StoreAccess(run.home)) == status
     assert {name: content for name, content in tree(tmp_path).items() if "events" in name} == before
 
 
@@ -131,17 +132,17 @@ def test_whoever_comes_second_leaves_it_to_the_first(tmp_path: Path) -> None:
     run = started(tmp_path)
     held = files.hold(run.path / "reconcile.lock")
     assert held is not None
-    reconcile(run, GONE)
+    reconcile(run, GONE, StoreAccess(run.home))
     assert run.end() is None
     os.close(held)
-    reconcile(run, GONE)
+    reconcile(run, GONE, StoreAccess(run.home))
     assert run.end() is not None
 
 
 def test_a_run_put_back_into_the_queue_waits_again_and_is_told_once(tmp_path: Path) -> None:
     run = started(tmp_path)
     for _ in range(3):
-        reconcile(run, EngineStatus(requeued=True))
+        reconcile(run, EngineStatus(requeued=True), StoreAccess(run.home))
     assert (summarise(run).state, summarise(run).reason) == (RunState.PENDING, reconciler.REQUEUED)
     assert len(run.events("reconciler")) == 1
 
@@ -149,7 +150,7 @@ def test_a_run_put_back_into_the_queue_waits_again_and_is_told_once(tmp_path: Pa
 def test_a_mirror_that_cannot_be_fetched_is_in_doubt_and_not_gone(tmp_path: Path) -> None:
     run = started(tmp_path)
     (run.path / locations.FILE).write_text('{"version": 2}')
-    status = reconcile(run, GONE)
+    status = reconcile(run, GONE, StoreAccess(run.home))
     assert status.alive and "this release reads 1" in status.problem and run.end() is None
 
 
@@ -194,7 +195,7 @@ def test_readers_and_reconcilers_in_threads_agree_on_one_end(tmp_path: Path) -> 
 
     def reconciling() -> None:
         for run in runs:
-            reconcile(run, GONE)
+            reconcile(run, GONE, StoreAccess(run.home))
 
     def reading() -> None:
         for _ in range(20):
@@ -214,8 +215,9 @@ from pathlib import Path
 from trainshed.api import Client
 from trainshed.runs.directory import Runs
 from trainshed.runs.summary import summaries
+from trainshed.access import StoreAccess
 home, role = Path(sys.argv[1]), sys.argv[2]
-client, ends = Client(home, environ={}), {}
+client, ends = Client.from_environment({}, home), {}
 print("ready", flush=True)
 sys.stdin.readline()
 while True:

@@ -9,6 +9,7 @@ import pytest
 
 from support import made_run
 from trainshed import files
+from trainshed.access import StoreAccess
 from trainshed.errors import UsageError
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import (
@@ -40,7 +41,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def concluded(run: RunDirectory, status: EngineStatus = GONE) -> Summary:
     """The state after its processes are found to be gone."""
-    reconcile(run, status)
+    reconcile(run, status, StoreAccess(run.home))
     return summarise(run)
 
 
@@ -196,7 +197,7 @@ def test_a_final_state_never_changes_again(run: RunDirectory) -> None:
     start(run, 2)
     run.writer("reconciler").append(Pending("late"))
     assert not run.record_end(Finished(Outcome.of(Failure(Cause.RANK, "later"))))
-    reconcile(run, GONE)
+    reconcile(run, GONE, StoreAccess(run.home))
     assert summarise(run, GONE).state is RunState.SUCCEEDED
 
 

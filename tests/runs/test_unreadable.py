@@ -127,7 +127,7 @@ def test_an_unreadable_run_is_listed_with_why(tmp_path: Path, others: set[str], 
     odd = made_run(tmp_path / "home", "odd")
     spoil(odd)
     before = tree(odd.path)
-    client = Client(tmp_path / "home", environ={})
+    client = Client.from_environment({}, tmp_path / "home")
     found = {summary.id: summary for summary in bounded(lambda: list(client.summaries()))}
     assert set(found) == others | {odd.id}
     assert found[odd.id].state is RunState.UNREADABLE and words in found[odd.id].reason
@@ -145,7 +145,7 @@ def test_an_unreadable_run_is_listed_with_why(tmp_path: Path, others: set[str], 
 def test_what_is_nobodys_is_no_obstacle(tmp_path: Path, others: set[str], name: str) -> None:
     odd = made_run(tmp_path / "home", "odd")
     HARMLESS[name](odd)
-    client = Client(tmp_path / "home", environ={})
+    client = Client.from_environment({}, tmp_path / "home")
     found = {summary.id: summary for summary in bounded(lambda: list(client.summaries()))}
     assert set(found) == others | {odd.id}
     assert found[odd.id].state in (RunState.LOST, RunState.STOPPED, RunState.PENDING)
@@ -161,7 +161,7 @@ def test_a_run_of_a_newer_release_that_lives_is_not_removed_by_force(tmp_path: P
     UNREADABLE["newer version"][0](odd)
     held = files.hold(odd.alive_path)
     assert held is not None
-    client = Client(tmp_path, environ={})
+    client = Client.from_environment({}, tmp_path)
     with pytest.raises(UsageError, match="its processes live"):
         client.remove(client.get(odd.id), force=True)
     os.close(held)
@@ -217,7 +217,7 @@ def test_a_disk_that_is_full_for_one_run_hides_no_other(
         return record_end(self, body)
 
     monkeypatch.setattr(RunDirectory, "record_end", record)
-    found = {s.id: s for s in Client(tmp_path / "home", environ={}).summaries()}
+    found = {s.id: s for s in Client.from_environment({}, tmp_path / "home").summaries()}
     assert set(found) == others | {full.id}
     assert not found[full.id].state.is_final and "No space left on device" in found[full.id].reason
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import Shed
+from trainshed.access import StoreAccess
 from trainshed.engines.base import Context, Request, resolve_secrets
 from trainshed.errors import UsageError
 from trainshed.spec.job import JobSpec
@@ -197,4 +198,4 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> Non
     path = name if name.startswith("~") else tmp_path / name
     job = load_job({"name": "a", "command": "ls", "secrets": {"KEY": {"file": str(path)}}})
     with pytest.raises(UsageError, match=r"secrets\.KEY"):
-        resolve_secrets(Request(job, Context(tmp_path, "somebody")))
+        resolve_secrets(Request(job, Context(tmp_path, "somebody", StoreAccess(tmp_path))))

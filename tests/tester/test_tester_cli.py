@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from trainshed.cli.tester import app
 from trainshed.errors import UsageError
-from trainshed.tester.spool import Spool
+from trainshed.tester.spool import Participant, Spool
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -123,7 +124,7 @@ def test_one_entry_that_cannot_be_sent_does_not_keep_the_others_back(
     home: Path, served: Served, result: Path
 ) -> None:
     run("token", "t1", given=served.add("t1") + "\n")
-    spool = Spool()
+    spool = Spool(Participant.from_environment(os.environ))
     spool.keep(result, served.url, "t1")
     place = spool.root / spool.keep(result, "https://127.0.0.1:9", "t1").name / "entry.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"authority": "/removed/ca.pem"}))

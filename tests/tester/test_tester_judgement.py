@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,15 +156,16 @@ def test_a_package_with_another_test_in_mind_is_told_before_it_trains(
     served: Served, home: Path, change: dict[str, str]
 ) -> None:
     from trainshed.aisbench.config import TestConfig
-    from trainshed.aisbench.stubs import _greet
-    from trainshed.tester.spool import save_token
+    from trainshed.cli.stubs import _greet
+    from trainshed.tester.spool import Participant
 
-    save_token("t1", served.add("t1"))
+    participant = Participant.from_environment(os.environ)
+    participant.save_token("t1", served.add("t1"))
     asked = {"testid": "t1", "Model": "Made_v1.5", "Divsion": "open", "Scenario": "generic",
              "test_object_type": "cluster", "tester_server_port": served.port}  # fmt: skip
-    _greet(TestConfig.model_validate(asked))
+    _greet(TestConfig.model_validate(asked), participant)
     with pytest.raises(UsageError, match=next(iter(change))):
-        _greet(TestConfig.model_validate(asked | change))
+        _greet(TestConfig.model_validate(asked | change), participant)
 
 
 @pytest.mark.parametrize("name", ["\ud800 system", "x" * 2001])

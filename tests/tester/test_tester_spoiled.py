@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from test_check import SPOILS
 from trainshed.bench import manifest
 from trainshed.errors import RefusedError, TrainshedError
 from trainshed.tester.client import TesterClient
-from trainshed.tester.spool import Spool
+from trainshed.tester.spool import Participant, Spool
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -39,7 +40,7 @@ def test_what_was_changed_after_sealing_never_arrives(
         folder = Path(shutil.copytree(good_result, tmp_path / str(number)))
         spoil(folder)
         with pytest.raises(RefusedError):
-            Spool().keep(folder, served.url, "t1")
+            Spool(Participant.from_environment(os.environ)).keep(folder, served.url, "t1")
         if what == "a file was added":
             continue  # what is not in the manifest is not sent
         test = f"test-{number}"

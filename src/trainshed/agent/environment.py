@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainshed.access import StoreAccess
 from trainshed.agent.node_access import NodeAccess
 from trainshed.plan.model import FilePlan, NodePlan, Plan
 
@@ -29,7 +30,10 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], reports: Path) -> dict[str, str]:
-    """What every process of the node gets: a little of the machine's, then the plan's, then the secrets."""
+    """What every process of the node gets: a little of the agent's own, then the plan's, then the secrets.
+
+    The agent's own variables are those that its driver passed on from the submission, see `clean`.
+    """
     env = {
         name: value
         for name, value in os.environ.items()
@@ -39,15 +43,9 @@ def base(plan: Plan, node: NodePlan, secrets: Mapping[str, str], reports: Path) 
     return env | dict(plan.env) | dict(node.env) | dict(secrets)
 
 
-def adopt_store(plan: Plan, secrets: Mapping[str, str]) -> None:
+def store_of(plan: Plan, secrets: Mapping[str, str], home: Path) -> StoreAccess:
     """The agent reaches the same object store as the job, with the same keys."""
-    os.environ.update(
-        {
-            name: value
-            for name, value in {**plan.env, **secrets}.items()
-            if name.startswith(("AWS_", "OBS_", "S3_"))
-        }
-    )
+    return StoreAccess.from_environment({**plan.env, **secrets}, home)
 
 
 def write_files(files: tuple[FilePlan, ...], access: NodeAccess) -> None:

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from trainshed.access import StoreAccess
 from trainshed.files import hold, locked
 from trainshed.runs.progress import Copied
 
@@ -30,8 +31,8 @@ Tell = Callable[[Copied], None]
 class Cache:
     """Slots below one folder, together at most `limit` bytes."""
 
-    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, access: StoreAccess, limit: int = DEFAULT_LIMIT) -> None:
+        self._folder, self._store = folder, access
         self._limit = limit
 
     def provide(self, source: str, target: str, tell: Tell | None = None) -> bool:
@@ -40,7 +41,8 @@ class Cache:
             return False
         from trainshed import store
 
-        entries = [entry for entry in store.list_tree(source) if not entry.is_directory]
+        keys = self._store.keys(source)
+        entries = [entry for entry in store.list_tree(source, credentials=keys) if not entry.is_directory]
         size = sum(entry.size for entry in entries)
         if not entries or size > self._limit // 2 or not all(entry.etag for entry in entries):
             return False
@@ -61,7 +63,7 @@ class Cache:
         self._make_room(size)
         tree = slot / "tree"
         tree.mkdir(parents=True)
-        store.copy(source, f"{tree}/", progress=tell)
+        store.copy(source, f"{tree}/", progress=tell, resolve=self._store.credentials)
         (slot / "manifest.json").write_text(json.dumps(_manifest(tree)))
 
     def _make_room(self, wanted: int) -> None:

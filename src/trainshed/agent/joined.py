@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from trainshed.access import StoreAccess
 from trainshed.agent import staging
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Transfer
@@ -21,7 +22,8 @@ _LAST_WAIT = 60.0
 class JoinedLog:
     """One node's. Lines of a node with several processes begin with the name of theirs."""
 
-    def __init__(self, run: RunDirectory, node: NodePlan, wanted: Transfer) -> None:
+    def __init__(self, run: RunDirectory, node: NodePlan, wanted: Transfer, access: StoreAccess) -> None:
+        self._store = access
         self._run, self._index, self._wanted = run, node.index, wanted
         self._several = sum(not process.helper for process in node.processes) > 1
         self._path = run.node(node.index) / "joined" / wanted.name
@@ -31,7 +33,7 @@ class JoinedLog:
         self._thread = threading.Thread(target=self._repeat, name="joined log", daemon=True)
 
     def start(self) -> None:
-        staging.check_target(self._wanted)
+        staging.check_target(self._wanted, self._store)
         self._path.parent.mkdir(exist_ok=True)
         self._path.touch()
         self._thread.start()
@@ -68,5 +70,6 @@ class JoinedLog:
     def _upload(self) -> None:
         size = self._path.stat().st_size
         if size != self._sent:
-            staging.save(Transfer("log", str(self._path), self._wanted.target), self._path.parent)
+            transfer = Transfer("log", str(self._path), self._wanted.target)
+            staging.save(transfer, self._path.parent, self._store)
             self._sent = size

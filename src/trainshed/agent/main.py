@@ -51,8 +51,9 @@ class Agent(Watch):
         self._reports = Reports(self.folder)
         self.access = NodeAccess(node, handover, plan.image, str(self._reports.folder))
         outputs = tuple(replace(item, source=self.access.real(item.source)) for item in node.outputs)
-        self._uploads = Uploads(outputs, run, node.index, self._progress.copied)
-        self._joined = JoinedLog(run, node, node.log) if node.log else None
+        self._store = environment.store_of(plan, handover.secrets, run.home)
+        self._uploads = Uploads(outputs, run, node.index, self._store, self._progress.copied)
+        self._joined = JoinedLog(run, node, node.log, self._store) if node.log else None
 
     def serve(self) -> int:
         """Run the node's part of the run. 0 when it ended well."""
@@ -107,7 +108,7 @@ class Agent(Watch):
                 "pre-start", Cause.HOOK, partial(hooks.source, script, env, log, self.access, folder)
             )
         if node.inputs:
-            cache = Cache(Path(self.handover.cache)) if self.handover.cache else None
+            cache = Cache(Path(self.handover.cache), self._store) if self.handover.cache else None
             self._in_background("fetch inputs", Cause.STAGING, partial(self._fetch, node.inputs, cache))
         self._in_background("prepare outputs", Cause.STAGING, self._uploads.prepare)
         if self.plan.ssh:
@@ -136,7 +137,8 @@ class Agent(Watch):
 
     def _fetch(self, transfers: tuple[Transfer, ...], cache: Cache | None = None) -> None:
         for item in transfers:
-            staging.fetch(replace(item, target=self.access.real(item.target)), cache, self._progress.copied)
+            real = replace(item, target=self.access.real(item.target))
+            staging.fetch(real, self._store, cache, self._progress.copied)
 
     def _write_files(self) -> None:
         for seen in (*(seen for seen, _ in self.node.private), *self.node.folders):
@@ -269,7 +271,6 @@ def main() -> int:
     handover = read_handover(options.handover)
     run = RunDirectory(options.run)
     plan = Plan.from_json(run.plan_json())
-    environment.adopt_store(plan, handover.secrets)
     return Agent(run, plan, plan.nodes[options.node], handover).serve()
 
 

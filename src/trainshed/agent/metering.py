@@ -80,7 +80,7 @@ class NodeMeter(threading.Thread):
         spent = sum(max(0.0, value - self._used.get(pid, 0.0)) for pid, value in seconds.items())
         self._used = seconds
         memory = sum(sizes.values())
-        self.memory = _held(sizes) if self._limit and memory > self._limit else memory
+        self.memory = _held(psutil, sizes) if self._limit and memory > self._limit else memory
         return memory, spent
 
     def _read_devices(self, reader: DeviceReader) -> list[dict[str, Any]]:
@@ -106,17 +106,14 @@ class NodeMeter(threading.Thread):
             pass
 
 
-def _held(sizes: dict[int, int]) -> int:
+def _held(psutil: Any, sizes: dict[int, int]) -> int:
     """Bytes held by processes of these resident sizes, what they share counted once."""
-    return sum(_share(pid, size) for pid, size in sizes.items())
+    return sum(_share(psutil, pid, size) for pid, size in sizes.items())
 
 
-def _share(pid: int, size: int) -> int:
+def _share(psutil: Any, pid: int, size: int) -> int:
     """A process' part of its pages as the kernel divides them; all of them where it does not say."""
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return size
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except (psutil.Error, OSError):
+        return size

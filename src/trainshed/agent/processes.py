@@ -6,6 +6,7 @@ left its group and lost its parent is still found and stopped.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -139,6 +140,11 @@ def descendants(without: Collection[int] = ()) -> set[int]:
     """All living processes below this one (ended ones that nobody collected do not count).
 
     The processes in `without`, and those below them, are left out.
+
+    Read from /proc and not with psutil: guards, starters and drivers need this and nothing else of it, and loading it
+    costs each of them 10 ms of CPU, of which a thousand may start at once; the walk itself costs psutil twice as much
+    (16 against 9 ms of CPU for 180 descendants among 350 processes, and this is repeated until nothing is left); and
+    psutil leaves out what seems older than the process that asks, which must be stopped like any other.
     """
     children: dict[int, list[int]] = {}
     zombies = set()
@@ -174,6 +180,15 @@ def _processes() -> list[tuple[int, tuple[str, int]]]:
         state, parent = stat.rpartition(") ")[2].split(" ", 2)[:2]
         result.append((int(name), (state, int(parent))))
     return result
+
+
+def is_starved(pid: int) -> bool:
+    """Whether a process waits for the processor or the disk rather than for nothing at all."""
+    with contextlib.suppress(OSError, IndexError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "stat").read_text().rpartition(") ")[2][0] in "RD":
+                return True
+    return False
 
 
 def end_with_parent() -> None:

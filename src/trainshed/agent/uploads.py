@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+from trainshed.access import StoreAccess
 from trainshed.agent import staging
 from trainshed.agent.inputs import Tell
 from trainshed.errors import TrainshedError
@@ -17,9 +18,14 @@ class Uploads:
     """The outputs of one node. Outputs without a target go into the run directory, by node."""
 
     def __init__(
-        self, outputs: tuple[Transfer, ...], run: RunDirectory, node: int, tell: Tell | None = None
+        self,
+        outputs: tuple[Transfer, ...],
+        run: RunDirectory,
+        node: int,
+        access: StoreAccess,
+        tell: Tell | None = None,
     ) -> None:
-        self._outputs, self._tell = outputs, tell
+        self._outputs, self._store, self._tell = outputs, access, tell
         self._base = run.outputs(node)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -29,9 +35,9 @@ class Uploads:
         for output in self._outputs:
             Path(output.source).mkdir(parents=True, exist_ok=True)
             if output.target:
-                staging.check_target(output)
+                staging.check_target(output, self._store)
             if output.predownload and output.target:
-                staging.fetch(Transfer(output.name, output.target, output.source))
+                staging.fetch(Transfer(output.name, output.target, output.source), self._store)
 
     def start(self) -> None:
         periodic = [output for output in self._outputs if output.every and output.target]
@@ -49,7 +55,7 @@ class Uploads:
         problems: list[TrainshedError] = []
         for output in self._outputs:
             try:
-                staging.save(output, self._base / output.name, self._tell)
+                staging.save(output, self._base / output.name, self._store, self._tell)
             except TrainshedError as error:
                 problems.append(error)
         if problems:
@@ -62,7 +68,7 @@ class Uploads:
                 if time.monotonic() >= due[output.name]:
                     due[output.name] = time.monotonic() + output.every
                     try:
-                        staging.save(output, self._base / output.name)
+                        staging.save(output, self._base / output.name, self._store)
                     except TrainshedError:
                         # The upload at the end is the one that counts, and says so if it fails.
                         continue

@@ -6,9 +6,9 @@ It reads them into models that name a wrong field; it starts nothing.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -193,13 +193,14 @@ def read_test_config(package: Package, needed: bool) -> TestConfig:
     return config
 
 
-def read_settings(package: Package) -> Settings:
-    """config.sh, as the shell understands it; what the caller's environment says wins."""
+def read_settings(package: Package, environ: Mapping[str, str]) -> Settings:
+    """config.sh, as a shell with these variables understands it; what they say themselves wins."""
     path = package.code / "config" / "config.sh"
     values: dict[str, str] = {}
     if path.is_file():
         done = subprocess.run(
             ["/bin/bash", "-c", 'set -a; source "$1" >&2 </dev/null && env -0', "bash", str(path)],
+            env=dict(environ),
             capture_output=True,
             timeout=_SHELL_SECONDS,
             check=False,
@@ -211,7 +212,9 @@ def read_settings(package: Package) -> Settings:
             name, _, value = entry.partition("=")
             values[name] = value
     known = {
-        n: v for n, v in {**values, **_from_environment()}.items() if n in Settings.model_fields and v != ""
+        n: v
+        for n, v in {**values, **_own_variables(environ)}.items()
+        if n in Settings.model_fields and v != ""
     }
     return _valid(Settings, known, path)
 
@@ -244,12 +247,10 @@ def is_placeholder(text: str | None) -> bool:
     return _PLACEHOLDER.match((text or "").strip()) is not None
 
 
-def _from_environment() -> dict[str, str]:
+def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Arguments of train_modelarts.py and Trainshed's own settings come this way and win over the file."""
-    names = ("MODELARTS_VERSION", "SINGLESERVER_MODE")
-    return {
-        name: value for name, value in os.environ.items() if name.startswith("TRAINSHED_") or name in names
-    }
+    own = ("MODELARTS_VERSION", "SINGLESERVER_MODE")
+    return {name: value for name, value in environ.items() if name.startswith("TRAINSHED_") or name in own}
 
 
 def _valid(model: type[M], raw: Any, path: Path, where: str = "") -> M:

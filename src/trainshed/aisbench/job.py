@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainshed.aisbench.config import SessionConfig, Settings
 from trainshed.aisbench.registry import Version
 from trainshed.errors import TrainshedError, UsageError
+from trainshed.modelarts import catalogue
 from trainshed.spec.job import JobSpec
 from trainshed.spec.load import load_job
 
-_FLAVOR = re.compile(r"\.(\d*)xlarge$")
-_ENGINES = {"mindspore": "mindspore", "tf": "tensorflow", "tensorflow": "tensorflow", "pytorch": "pytorch",
-            "horovod": "horovod", "paddle": "paddle"}  # fmt: skip
 _USUAL_CARDS = 8
 
 
@@ -43,11 +41,9 @@ def entry_of(session: SessionConfig) -> str:
 
 
 def launcher_of(session: SessionConfig) -> str:
-    """The framework's launcher, by the first part of framework_version or framework_type."""
-    for text in (session.framework_version, session.framework_type):
-        framework = re.split(r"[-_ ]", text.strip().lower(), maxsplit=1)[0]
-        if framework in _ENGINES:
-            return _ENGINES[framework]
+    """The framework's launcher, by the words of framework_version or framework_type."""
+    if found := catalogue.launcher_of(session.framework_version, session.framework_type):
+        return found
     text = f"framework_version {session.framework_version!r} and framework_type {session.framework_type!r}"
     raise UsageError(f"unknown framework: {text}", "write for example MindSpore-1.3-cann_5.0.2-…")
 
@@ -57,20 +53,28 @@ def devices_of(session: SessionConfig, settings: Settings) -> int:
     if settings.TRAINSHED_DEVICES is not None:
         return settings.TRAINSHED_DEVICES
     if session.train_instance_type:
-        match = _FLAVOR.search(session.train_instance_type)
-        if not match:
-            text = f"train_instance_type {session.train_instance_type!r} does not name a number of cards"
+        found = catalogue.devices_of(session.train_instance_type)
+        if found is None:
+            text = f"train_instance_type {session.train_instance_type!r} tells no number of cards"
             raise UsageError(text, "use modelarts.kat1.8xlarge or set TRAINSHED_DEVICES in config.sh")
-        return int(match[1] or 1)
+        return found
     return settings.DEVICE_NUM or _USUAL_CARDS
 
 
 def build_job(
-    session: SessionConfig, settings: Settings, version: Version, code: str = "", log_url: str = ""
+    session: SessionConfig,
+    settings: Settings,
+    version: Version,
+    environ: Mapping[str, str],
+    code: str = "",
+    log_url: str = "",
 ) -> JobSpec:
-    """The job of one version; `code` stands in for a code folder that is not filled yet."""
+    """The job of one version; `code` stands in for a code folder that is not filled yet.
+
+    `environ` says where environments are looked up.
+    """
     launcher = launcher_of(session)
-    ascend = "ascend" in session.framework_type.lower()
+    ascend = catalogue.is_ascend(session.framework_type)
     out = location(version.out, "out_base_url")
     raw: dict[str, Any] = {
         "name": session.job_name,
@@ -92,18 +96,18 @@ def build_job(
         "options": {"job_id": version.resource},
         "timeout": settings.TRAINSHED_TIMEOUT,
     }
-    environment = settings.TRAINSHED_ENVIRONMENT or _usual_environment(launcher)
+    environment = settings.TRAINSHED_ENVIRONMENT or _usual_environment(launcher, environ)
     if environment:
         raw["environment"] = environment
     return load_job(raw)
 
 
-def _usual_environment(launcher: str) -> str:
+def _usual_environment(launcher: str, environ: Mapping[str, str]) -> str:
     """The framework's own environment, where there is one of its name."""
     from trainshed.environments import resolve
 
     try:
-        resolve(launcher)
+        resolve(launcher, environ)
     except TrainshedError:
         return ""
     return launcher

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 from trainshed import yamlfile
 from trainshed.aisbench.config import AccessConfig, Package, is_placeholder
@@ -47,24 +48,24 @@ def credentials(access: AccessConfig) -> Credentials | None:
     )
 
 
-def use(access: AccessConfig) -> None:
-    """Let everything this process starts find the store of the configuration."""
-    found = credentials(access)
-    if found is not None:
-        os.environ.update(found.environment())
-        os.environ["OBS_ENDPOINT"] = found.endpoint
-    elif "TRAINSHED_STORE_PROFILE" not in os.environ and _has_profile():
-        os.environ["TRAINSHED_STORE_PROFILE"] = PROFILE
+def with_store(access: AccessConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables, and those that lead to the store of the configuration."""
+    given = credentials(access)
+    if given is not None:
+        return {**environ, **given.environment(), "OBS_ENDPOINT": given.endpoint}
+    if "TRAINSHED_STORE_PROFILE" not in environ and _has_profile(trainshed_home(environ)):
+        return {**environ, "TRAINSHED_STORE_PROFILE": PROFILE}
+    return dict(environ)
 
 
-def move(package: Package, access: AccessConfig) -> str:
-    """Write the keys into the store's profile file (mode 0600) and empty them in modelarts_config.py."""
+def move(package: Package, access: AccessConfig, home: Path) -> str:
+    """Write the keys into the home's profile file (mode 0600) and empty them in modelarts_config.py."""
     found = credentials(access)
     if found is None:
-        raise UsageError("modelarts_config.py holds no keys with a server", "there is nothing to move")
+        raise UsageError("modelarts_config.py has no keys with a server", "there is nothing to move")
     import yaml
 
-    path = trainshed_home() / PROFILE_FILE
+    path = home / PROFILE_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     document = (yamlfile.parse(path.read_bytes(), str(path)) if path.exists() else None) or {}
     profile = {"access_key": found.access_key, "secret_key": found.secret_key, "endpoint": found.endpoint,
@@ -100,6 +101,6 @@ def _emptied(source: str) -> str:
     return b"".join(lines).decode()
 
 
-def _has_profile() -> bool:
-    path = trainshed_home() / PROFILE_FILE
+def _has_profile(home: Path) -> bool:
+    path = home / PROFILE_FILE
     return path.is_file() and re.search(rf"^\s+{PROFILE}:", path.read_text("utf-8"), re.M) is not None

@@ -15,6 +15,8 @@ from trainshed.bench.measure.system import FIELDS
 from trainshed.bench.run import workload as workloads
 from trainshed.bench.run.workload import Bench
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.files import write_atomic
+from trainshed.modelarts.catalogue import ENGINES
 
 ARCHITECTURES = ("x86_64", "aarch64")
 STUBS_NAME, STUBS_VERSION = "Ais-Benchmark-Stubs", "1.0"
@@ -22,13 +24,6 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SITE = Path(__file__).parents[1] / "payload" / "common"
 _SKIPPED = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._]*\Z")
-_FRAMEWORKS = {
-    "mindspore": ("Ascend-Powered-Engine", "MindSpore-1.3-cann_5.0.2-python3.7-euleros2.8-aarch64"),
-    "tensorflow": ("Ascend-Powered-Engine", "TF-1.15-cann_5.0.2-python3.7-euleros2.8-aarch64"),
-    "pytorch": ("PyTorch", "PyTorch-1.8.0-python3.7"),
-    "horovod": ("Horovod", "Horovod_0.20.0-python3.7"),
-    "paddle": ("Paddle", "Paddle-2.2-python3.7"),
-}
 BOOT = "start_modelarts.py"
 
 
@@ -63,7 +58,7 @@ def build_package(
             raise UsageError(
                 f"{name} {text!r} is not allowed in a file name", "use letters, digits, '.' and '_'"
             )
-    bench = workloads.choose(workload_dir, framework, scale, runs=1)
+    bench = workloads.choose(workload_dir, framework, scale, runs=1, home=out)
     target = out / package_name(bench, arch, version, vendor)
     out.mkdir(parents=True, exist_ok=True)
     _write(target, _packed(_items(bench, arch, version)))
@@ -92,9 +87,7 @@ def _system() -> bytes:
 
 
 def _write(target: Path, data: bytes) -> None:
-    part = target.with_name(f".{target.name}.part")
-    part.write_bytes(data)
-    part.replace(target)
+    write_atomic(target, data)
 
 
 def _items(bench: Bench, arch: str, version: str) -> list[Item]:
@@ -175,7 +168,7 @@ def _boot(bench: Bench) -> bytes:
 
 def _modelarts_config(bench: Bench) -> bytes:
     parameters = workloads.parameters_of(bench, seed=1)
-    kind, version = _FRAMEWORKS.get(bench.implementation.launcher, ("Ascend-Powered-Engine", ""))
+    kind, version = ENGINES.get(bench.implementation.launcher, ("Ascend-Powered-Engine", ""))
     return _template(
         "modelarts_config.py",
         V1="".join(f"        {{'label': {k!r}, 'value': {str(v)!r}}},\n" for k, v in parameters.items()),

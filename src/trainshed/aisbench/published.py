@@ -12,17 +12,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
+from trainshed.access import StoreAccess
 from trainshed.aisbench import moving
 from trainshed.aisbench.config import Package, read_modelarts, read_settings
 from trainshed.bench.measure.ingest import Ingested
 from trainshed.errors import UsageError
+from trainshed.home import trainshed_home
 
 _PAYLOAD = Path(__file__).parents[1] / "payload"
 _LAID = ("aisbench", "modelarts", "common")
-_OWN = b"trainshed.aisbench"
+_OWN = b"trainshed.cli.stubs"
 _TRY_SECONDS = 30
 REPORTED = "reported"
 
@@ -33,36 +36,37 @@ def is_published(package: Package) -> bool:
     return path.is_file() and _OWN not in path.read_bytes()
 
 
-def environment(package: Package) -> dict[str, str]:
+def environment(package: Package, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables for the scripts of a package; those of a published one find everything that they import."""
     variables = {"AIS_BENCH_PYTHON": sys.executable, "AIS_BENCH_ROOT": str(package.root)}
     if not is_published(package):
         return variables
-    from trainshed.store.credentials import resolve
-
-    settings = read_settings(package)
+    settings = read_settings(package, environ)
     access, _ = read_modelarts(package, settings.MODELARTS_VERSION)
-    before = os.environ.get("PYTHONPATH", "")
-    # Before `moving.use`: what the caller's own environment holds stays for Trainshed's process too.
-    known = set(os.environ)
-    moving.use(access)
-    store = resolve("obs")
+    before = environ.get("PYTHONPATH", "")
+    store = StoreAccess.from_environment(
+        moving.with_store(access, environ), trainshed_home(environ)
+    ).credentials("obs")
     keys = store.environment() | {"OBS_ENDPOINT": store.endpoint}
     laid = {
         "PYTHONPATH": os.pathsep.join([*(str(_PAYLOAD / n) for n in _LAID), *([before] if before else [])])
     }
     laid |= {"RESULT_PATH": str(package.root / "tmp" / REPORTED)}
-    added = sorted({"PYTHONPATH", *(name for name in keys if name not in known)})
+    # What the caller's own variables hold stays for Trainshed's process too.
+    added = sorted({"PYTHONPATH", *(name for name in keys if name not in environ)})
     return variables | keys | laid | {"AIS_BENCH_LAID": ",".join(added), "AIS_BENCH_PYTHONPATH": before}
 
 
-def check_python(package: Package) -> str:
+def check_python(package: Package, environ: Mapping[str, str]) -> str:
     """PYTHON_COMMAND of config.sh, tried: a name on the path may still start nothing."""
-    command = read_settings(package).PYTHON_COMMAND
-    found = shutil.which(command)
+    command = read_settings(package, environ).PYTHON_COMMAND
+    search = environ.get("PATH")
+    found = shutil.which(command, path=search)
     if found and _starts(found):
         return found
-    others = [name for name in ("python3", "python") if (path := shutil.which(name)) and _starts(path)]
+    others = [
+        name for name in ("python3", "python") if (path := shutil.which(name, path=search)) and _starts(path)
+    ]
     text = (
         f"PYTHON_COMMAND={command} was not found" if not found else f"PYTHON_COMMAND={command} does not start"
     )

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainshed import yamlfile
+from trainshed.access import StoreAccess
 from trainshed.aisbench.config import Package, TestConfig, is_placeholder
 from trainshed.aisbench.job import location
 from trainshed.aisbench.registry import Registry, Version
@@ -27,7 +28,6 @@ from trainshed.bench.measure import system
 from trainshed.bench.measure.ingest import Ingested, read_ais_bench
 from trainshed.bench.result import Result
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
-from trainshed.home import trainshed_home
 from trainshed.runs.directory import RunDirectory
 from trainshed.spec.job import JobSpec
 from trainshed.spec.kinds import Mode
@@ -45,16 +45,18 @@ class Incomplete(TrainshedError):
     code = "result-incomplete"
 
 
-def fetch(package: Package, version: Version, run: RunDirectory) -> None:
-    """Fetch the result files of a job into work/, and print their values."""
+def fetch(package: Package, version: Version, run: RunDirectory, access: StoreAccess) -> list[str]:
+    """Bring the result files of a job into work/; the lines that say what they hold."""
     from trainshed.store import list_tree, read_bytes
 
     shutil.rmtree(package.work, ignore_errors=True)
     output = package.work / "output"
     output.mkdir(parents=True)
     source = location(version.out, "out_base_url")
+    keys = access.keys(source)
     try:
-        wanted = [e for e in list_tree(source) if not e.is_directory and _RESULT_FILE.search(e.name)]
+        found = list_tree(source, credentials=keys)
+        wanted = [e for e in found if not e.is_directory and _RESULT_FILE.search(e.name)]
     except NotFoundError:
         wanted = []
     if len(wanted) > _MOST_FILES:
@@ -64,13 +66,12 @@ def fetch(package: Package, version: Version, run: RunDirectory) -> None:
         if entry.size > _MOST_BYTES or not target.is_relative_to(output.resolve()):
             raise UsageError(f"{source}{entry.name} is not an ais-bench result file", "remove it")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(read_bytes(f"{source}{entry.name}"))
+        target.write_bytes(read_bytes(f"{source}{entry.name}", credentials=keys))
     evidence = package.work / "evidence"
     folders.copy_evidence(run.path, evidence)
     shutil.copytree(output, evidence / "outputs" / "train_url", dirs_exist_ok=True)
     folders.write(package.work / "job.json", json.dumps({"version": version.id, "run": run.id}))
-    for line in report_lines(found_in(package), single_server(package)):
-        print(line, flush=True)
+    return report_lines(found_in(package), single_server(package))
 
 
 def found_in(package: Package) -> Ingested:
@@ -124,12 +125,12 @@ def check_throughput(package: Package) -> None:
         raise Incomplete(f"{len(missing)} of {nodes * devices} ranks left no throughput: {names}", "see log/")
 
 
-def build(package: Package, config: TestConfig) -> tuple[Path, Result]:
+def build(package: Package, config: TestConfig, home: Path) -> tuple[Path, Result]:
     """The finished result folder of the job in work/; making it again gives the same."""
     check_accuracy(package)
     check_throughput(package)
     rules = rules_of(package, config)
-    target = package.result / version_of(package).label
+    target = package.result / version_of(package, home).label
     shutil.rmtree(target, ignore_errors=True)
     described = system.describe(rules.nodes, rules.framework, _system_description(package))
     folders.begin(target, rules, described)
@@ -186,14 +187,15 @@ def check_model(package: Package, config: TestConfig) -> None:
         raise UsageError(text, "unpack the package of the model that the test asks for")
 
 
-def version_of(package: Package) -> Version:
+def version_of(package: Package, home: Path) -> Version:
+    """The version of the job in work/, as it is known in this home."""
     try:
         identity = json.loads((package.work / "job.json").read_text())["version"]
     except (OSError, ValueError, KeyError) as error:
         raise NotFoundError(
             f"{package.work} contains no finished job", "run train_modelarts.py --action run"
         ) from error
-    version = Registry(trainshed_home()).get(identity)
+    version = Registry(home).get(identity)
     if version is None:
         raise NotFoundError(f"unknown version {identity}", "use the TRAINSHED_HOME of the run")
     return version

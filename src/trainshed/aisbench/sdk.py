@@ -5,45 +5,30 @@ The SDK runs in the package's own Python; each call is one process here, JSON in
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from trainshed.aisbench import moving, train
+from trainshed.access import StoreAccess
+from trainshed.aisbench import train
 from trainshed.aisbench.config import Package, SessionConfig, Settings, read_modelarts, read_settings
 from trainshed.aisbench.job import build_job, location
 from trainshed.aisbench.registry import LABEL, Registry, Version
-from trainshed.aisbench.status import status_name
 from trainshed.api import Client
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.modelarts.catalogue import FLAVORS
+from trainshed.modelarts.states import JobPhase, JobStatus
 from trainshed.runs.states import RunState
 
 Fields = dict[str, Any]
-_FLAVORS = [f"modelarts.kat1.{n}xlarge" for n in ("", 2, 4, 8)]
-# The platform numbers the states of V1.
-_NUMBERS = {
-    "JOBSTAT_UNKNOWN": 0,
-    "JOBSTAT_INIT": 1,
-    "JOBSTAT_WAITING": 7,
-    "JOBSTAT_RUNNING": 8,
-    "JOBSTAT_KILLING": 9,
-    "JOBSTAT_COMPLETED": 10,
-    "JOBSTAT_FAILED": 11,
-    "JOBSTAT_KILLED": 12,
-    "JOBSTAT_LOST": 14,
-}
 
 
-def main(verb: str) -> int:
-    """Read the fields of a call, do it, print its answer."""
-    verbs: dict[str, Callable[[Package, Fields], Any]] = {
-        "flavors": lambda _package, _fields: _FLAVORS,
+def answer(verb: str, package: Package, fields: Fields, caller: train.PackageCaller) -> Any:
+    """The answer to one call of the SDK."""
+    verbs: dict[str, Callable[[Package, Fields, train.PackageCaller], Any]] = {
+        "flavors": lambda _package, _fields, _caller: list(FLAVORS),
         "list": _list,
         "submit": _submit,
         "info": _info,
@@ -51,27 +36,22 @@ def main(verb: str) -> int:
     }
     if verb not in verbs:
         raise UsageError(f"the SDK has no call {verb!r}", f"choose {', '.join(verbs)}")
-    root = os.environ.get("AIS_BENCH_ROOT")
-    if not root:
-        raise UsageError("AIS_BENCH_ROOT is not set", "start the package with ./ais-bench-stubs")
-    json.dump(verbs[verb](Package(Path(root)), json.load(sys.stdin)), sys.stdout)
-    return 0
+    return verbs[verb](package, fields, caller)
 
 
-def _list(_package: Package, fields: Fields) -> Fields:
+def _list(_package: Package, fields: Fields, caller: train.PackageCaller) -> Fields:
     """The newest version of exactly this name."""
-    client = Client()
+    client = caller.client()
     version = Registry(client.home).newest(str(fields["name"]))
     if version is None:
         return {"is_success": True, "job_total_count": 0, "jobs": []}
     return {"is_success": True, "job_total_count": 1, "jobs": [_version_info(client, version)]}
 
 
-def _submit(package: Package, fields: Fields) -> Fields:
-    settings = read_settings(package)
+def _submit(package: Package, fields: Fields, caller: train.PackageCaller) -> Fields:
+    settings = read_settings(package, caller.environ)
     access, _ = read_modelarts(package, settings.MODELARTS_VERSION)
-    moving.use(access)
-    client = Client()
+    client = caller.client(access)
     registry = Registry(client.home)
     api = "V2" if fields["api"] == "V2" else "V1"
     if fields.get("job_id") is not None:
@@ -80,14 +60,14 @@ def _submit(package: Package, fields: Fields) -> Fields:
             raise NotFoundError(f"unknown job id {fields['job_id']}", "give the job another job_name")
         fields["job_name"] = earlier.job_name
     session = _session(fields)
-    _check_fresh(session.out_base_url)
+    _check_fresh(session.out_base_url, client.context.store)
     # A name of V2 is used once; the first version of a name is V1, as the package counts.
     version = registry.begin(
         session.job_name, registry.next_number(session.job_name), api, session.out_base_url, package.root
     )
-    train.upload_code(package.model_code, location(session.code_dir, "code_dir"))
+    train.upload_code(package.model_code, location(session.code_dir, "code_dir"), client.context.store)
     log_url = location(fields["log_url"], "log_url") if fields.get("log_url") else ""
-    job = build_job(session, settings, version, log_url=log_url)
+    job = build_job(session, settings, version, client.context.environ, log_url=log_url)
     request = client.request(job, labels={LABEL: str(version.id)}, emulate=settings.emulate)
     (started,) = client.start(request, _engine(settings))
     registry.started(version, started.id)
@@ -96,13 +76,13 @@ def _submit(package: Package, fields: Fields) -> Fields:
     return _answer(client, found)
 
 
-def _info(_package: Package, fields: Fields) -> Fields:
-    client = Client()
+def _info(_package: Package, fields: Fields, caller: train.PackageCaller) -> Fields:
+    client = caller.client()
     return _answer(client, _known(client, fields))
 
 
-def _stop(_package: Package, fields: Fields) -> Fields:
-    client = Client()
+def _stop(_package: Package, fields: Fields, caller: train.PackageCaller) -> Fields:
+    client = caller.client()
     return {"is_success": train.stop_version(client, _known(client, fields))}
 
 
@@ -129,13 +109,14 @@ def _session(fields: Fields) -> SessionConfig:
         ) from error
 
 
-def _check_fresh(out: str) -> None:
+def _check_fresh(out: str, access: StoreAccess) -> None:
     """Results of an earlier job must not be taken for this one's."""
     from trainshed.store import list_tree
 
     folder = location(out, "out_base_url")
     try:
-        old = next((entry.name for entry in list_tree(folder) if not entry.is_directory), "")
+        found = list_tree(folder, credentials=access.keys(folder))
+        old = next((entry.name for entry in found if not entry.is_directory), "")
     except NotFoundError:
         return
     if old:
@@ -174,8 +155,8 @@ def _version_info(client: Client, version: Version) -> Fields:
         "version_id": version.id,
         "version_name": f"V{version.number}",
         "resource_id": version.resource,
-        "status": _NUMBERS[status_name("V1", state)],
-        "phase": status_name("V2", state),
+        "status": JobStatus.of(state).value,
+        "phase": JobPhase.of(state).value,
         "create_time": int(((summary.submitted if summary else None) or ended) * 1000),
         "duration": int(max(0.0, ended - begun) * 1000) if begun else 0,
     }

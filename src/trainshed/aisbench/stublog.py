@@ -1,4 +1,4 @@
-"""`log/stub.log` and the screen, in the rendering of ais-bench: `[2022-7-13 11:27:19][INFO]text`."""
+"""`log/stub.log`, in the rendering of ais-bench: `[2022-7-13 11:27:19][INFO]text`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class StubLog:
-    """Every line goes to the file and to the screen, at once."""
+    """Every line goes to the file and to whoever shows it, at once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, show: Callable[[str], None]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
+        self._path, self._show = path, show
 
     def info(self, text: str) -> None:
         self._line("INFO", text)
@@ -30,7 +30,7 @@ class StubLog:
         line = f"{stamp(time.time())}[{level}]{text}"
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-        print(line, flush=True)
+        self._show(line)
 
 
 def stamp(moment: float) -> str:

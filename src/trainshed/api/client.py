@@ -1,7 +1,8 @@
 """Client: the one way to submit, list, follow and stop runs on this machine's Trainshed home.
 
-It holds the context (home, user, team, secrets, store, labels); nothing
-beneath it reads them from the process. It installs no signal handlers.
+It carries the context (home, user, team, secrets, store, labels). `Client()` is the
+one place of the library that takes them from the process; nothing beneath it does.
+It installs no signal handlers.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainshed import files, registry
+from trainshed.access import StoreAccess
+from trainshed.agent.environment import clean
 from trainshed.api import functions, makers
 from trainshed.api.run import Run
 from trainshed.engines.base import Check, Context, Engine, Prepared, Request
@@ -31,14 +34,25 @@ from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, s
 from trainshed.spec.job import JobSpec, check_labels
 from trainshed.spec.load import dump_job, load_job
 
+if TYPE_CHECKING:
+    from trainshed.store import Credentials
+
 Job = str | Path | Mapping[str, Any] | JobSpec | Callable[..., Any]
+_SETTINGS = ("TRAINSHED_PROFILE", "TRAINSHED_CPU_SLOTS", "TRAINSHED_EMULATED_DEVICES")
+"""Variables that engines read, beside those that drivers and agents inherit."""
 
 
 class Client:
     """Runs of one home, for one user.
 
-    `environ` is where secrets by reference ({env: NAME}), store settings and the search path come from; by
-    default this process's variables as they are now.
+    `Client()` and `Client(home)` work for whoever runs this process, with the process's variables as they are
+    now (`Client.from_environment`). With a `user` the client works for that user, with what it is given and
+    nothing of the process:
+
+    - `secrets`: values that jobs may name (`secrets: {API_KEY: {env: NAME}}` gets `secrets["NAME"]`),
+    - `store`: the keys of every s3:// and obs:// URL; without them the profiles and the embedded store of `home`,
+    - `environ`: settings that are no secrets: PATH, HOME, proxies, TRAINSHED_ENVS, TRAINSHED_CPU_SLOTS,
+    - `labels`: set on every run that is submitted.
     """
 
     def __init__(
@@ -47,16 +61,35 @@ class Client:
         *,
         user: str | None = None,
         team: str = "default",
+        secrets: Mapping[str, str] | None = None,
+        store: StoreAccess | Credentials | None = None,
         labels: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        environ = dict(os.environ if environ is None else environ)
-        self.home = Path(home).expanduser().absolute() if home else trainshed_home(environ)
-        environ["TRAINSHED_HOME"] = str(self.home)
-        self.context = Context(self.home, user or _user(environ), team, environ)
+        if user is None:
+            if secrets is not None or store is not None or environ is not None:
+                raise UsageError(
+                    "Client: secrets, store and environ belong to a user",
+                    "name the user, or leave all three out",
+                )
+            self.context = _context_of(os.environ, home, team)
+        else:
+            self.context = _context(home, user, team, secrets or {}, store, environ or {})
+        self.home = self.context.home
         self.labels = dict(labels or {})
         self._runs = Runs.of(self.home)
-        self._access = locations.Access(environ, self.home)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], home: str | Path | None = None) -> Client:
+        """A client for whoever has these variables: home, user, secrets, store and settings are taken from them."""
+        context = _context_of(environ, home)
+        return cls(
+            context.home,
+            user=context.user,
+            secrets=context.secrets,
+            store=context.store,
+            environ=context.environ,
+        )
 
     def submit(
         self,
@@ -137,7 +170,7 @@ class Client:
 
     def start(self, request: Request, engine: str = "local", ids: Sequence[str] = ()) -> list[Run]:
         """Submit = prepare + launch. Refused, nothing is left behind. `ids` are made if none are given."""
-        makers.make_inputs(request.job)
+        makers.make_inputs(request.job, request.context.process_variables())
         runs: list[RunDirectory] = []
         locks: list[int] = []
         prepared: Prepared | None = None
@@ -241,7 +274,7 @@ class Client:
         if run.refresh().state.is_final:
             return
         again = bool(run.directory.stop_reason())
-        locations.request_stop(run.directory, reason, self.context.user, self._access)
+        locations.request_stop(run.directory, reason, self.context.user, self.context.store)
         self._engine(run.directory).stop(run.directory, again)
 
     def remove(self, run: Run, force: bool = False) -> None:
@@ -265,7 +298,7 @@ class Client:
             raise UsageError(f"run {run.id} has not ended", f"stop it first: trainshed stop {run.id}")
         try:
             self._engine(run.directory).forget(run.directory)
-            locations.remove(run.directory, self._access)
+            locations.remove(run.directory, self.context.store)
         except TrainshedError:
             if not force:
                 raise
@@ -362,9 +395,37 @@ class Client:
         """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
         try:
             clear_up = registry.load("engine", engine).clear_up
-            return reconciler.reconcile(run, status, self._access, clear_up)
+            return reconciler.reconcile(run, status, self.context.store, clear_up)
         except (TrainshedError, OSError) as error:
             return EngineStatus(problem=str(error))
+
+
+def _context(
+    home: str | Path | None,
+    user: str,
+    team: str,
+    secrets: Mapping[str, str],
+    store: StoreAccess | Credentials | None,
+    environ: Mapping[str, str],
+) -> Context:
+    if home is None or not user:
+        raise UsageError(
+            f"Client: home is {home!r} and user {user!r}",
+            "a client for a user needs a home and the user's name",
+        )
+    folder = Path(home).absolute()
+    if not isinstance(store, StoreAccess):
+        store = StoreAccess(folder, store)
+    settings = {**environ, "TRAINSHED_HOME": str(folder)}
+    return Context(folder, user, store, team, dict(secrets), settings)
+
+
+def _context_of(environ: Mapping[str, str], home: str | Path | None, team: str = "default") -> Context:
+    """Everything from variables: any of them can be a secret that a job names; few of them are settings."""
+    folder = Path(home).expanduser().absolute() if home else trainshed_home(environ)
+    settings = {name: value for name, value in environ.items() if name in _SETTINGS} | clean(environ)
+    access = StoreAccess.from_environment(environ, folder)
+    return _context(folder, _user(environ), team, environ, access, settings)
 
 
 def _user(environ: Mapping[str, str]) -> str:

@@ -35,8 +35,8 @@ _MOST = 64 << 20
 class SiteServer:
     """Answers for one home."""
 
-    def __init__(self) -> None:
-        self._client = Client()
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._client = Client.from_environment(environ)
         self._uploads = self._client.home / "uploads"
 
     def answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -153,9 +153,9 @@ def _files(run: RunDirectory, ended: bool) -> Iterator[Path]:
 
 def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
-    for variable, key in (("TRAINSHED_HOME", "home"), ("TRAINSHED_ENVS", "environments")):
-        if request.get(key):
-            os.environ[variable] = request[key]
+    named = (("TRAINSHED_HOME", "home"), ("TRAINSHED_ENVS", "environments"))
+    # This program is started by the one who logged in, for that user: its variables are the context.
+    environ = os.environ | {variable: request[key] for variable, key in named if request.get(key)}
     try:
         if request.get("release") != VERSION:
             raise TrainshedError(
@@ -163,7 +163,7 @@ def main() -> None:
                 "install the same release on both sides",
                 code="other-release",
             )
-        answer, data = SiteServer().answer(request)
+        answer, data = SiteServer(environ).answer(request)
     except TrainshedError as error:
         answer, data = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}, b""
     except (tarfile.TarError, OSError, ValidationError) as error:

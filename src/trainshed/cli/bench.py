@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainshed.aisbench.commands import package, stubs
+from trainshed.cli.aisbench import package, stubs
 from trainshed.cli.groups import command_group
 from trainshed.cli.output import counted
 from trainshed.errors import UsageError
@@ -72,16 +72,16 @@ def run(
     from trainshed.bench.run import runner, workload
     from trainshed.spec.load import dump_job
 
-    chosen = workload.choose(folder, framework, scale, shape, runs, single_server, data)
+    client = Client()
+    chosen = workload.choose(folder, framework, scale, shape, runs, single_server, data, home=client.home)
     if dry_run:
         rules = workload.rules_of(chosen)
-        workload.prepare_data(chosen)
+        workload.prepare_data(chosen, client.context.process_variables())
         job = workload.job_of(chosen, seed or 1)
         _print({"rules": rules.model_dump(), "job": dump_job(job)}) if as_json else print(
             rules.model_dump_json(indent=2), dump_job(job), sep="\n"
         )
         return
-    client = Client()
     target = out or runner.default_folder(client, chosen)
     sources = parse_sources(power or [])
     witness = _witness(tester, test, str(token_file or ""), str(authority or ""))
@@ -282,10 +282,12 @@ def _witness(url: str, test: str, token_file: str, authority: str) -> Any:
     if not url and not test:
         return None
     if not url or not test:
-        raise UsageError("--tester and --test belong together", "give both or neither")
+        raise UsageError("--tester and --test belong together", "give both or none")
+    from trainshed.tester.spool import Participant
     from trainshed.tester.witness import TesterWitness
 
-    return TesterWitness(url, test, token_file, authority)
+    token = Participant.from_environment(os.environ).find_token(test, token_file)
+    return TesterWitness(url, test, token, authority)
 
 
 def _entry(name: str) -> Any:

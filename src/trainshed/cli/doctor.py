@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +25,7 @@ def doctor(
     from trainshed.api import Client
 
     client = Client()
-    checks = [*_machine(client.home), *client.describe(engine), *_environments()]
+    checks = [*_machine(client.home), *client.describe(engine), *_environments(client.context.environ)]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -36,10 +38,19 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _can_write(folder: Path) -> bool:
+    """Tried, since rights do not tell of read-only and virtual file systems; nothing is left behind."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def _machine(folder: Path) -> list[Check]:
     probe = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(probe).free / 2**30
-    usable = probe.is_dir() and os.access(probe, os.W_OK)
+    usable = _can_write(probe)
     remedy = f"set TRAINSHED_HOME to a folder of yours; {probe} is not one"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
@@ -55,14 +66,14 @@ def _machine(folder: Path) -> list[Check]:
     ]
 
 
-def _environments() -> list[Check]:
+def _environments(environ: Mapping[str, str]) -> list[Check]:
     from trainshed.environments import framework_names, resolve
     from trainshed.errors import NotFoundError
 
     checks = []
     for name in framework_names():
         try:
-            checks.append(Check(f"environment {name}", True, str(resolve(name).prefix)))
+            checks.append(Check(f"environment {name}", True, str(resolve(name, environ).prefix)))
         except NotFoundError:
             checks.append(Check(f"environment {name}", False, "not made yet", f"trainshed env create {name}"))
     return checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,7 +101,7 @@ def show(
     """Show where an environment is and what is installed in it."""
     from trainshed import environments
 
-    environment = environments.resolve(name)
+    environment = environments.resolve(name, os.environ)
     if as_json:
         print_json(_as_dict(environment))
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainshed.cli import process
 from trainshed.cli.groups import command_group
 from trainshed.cli.output import counted, size
 
@@ -66,10 +67,14 @@ def ls(
     from trainshed.store import Entry, list_buckets, list_level, list_tree
     from trainshed.store.buckets import is_store
 
+    access = process.store_access()
     if is_store(url):
-        found = [Entry(bucket, is_directory=True) for bucket in list_buckets(url[:-3])]
+        found = [
+            Entry(bucket, is_directory=True)
+            for bucket in list_buckets(url[:-3], credentials=access.credentials(url[:-3]))
+        ]
     else:
-        found = sorted(list_tree(url) if recursive else list_level(url))
+        found = sorted((list_tree if recursive else list_level)(url, credentials=access.keys(url)))
     if as_json:
         print(json.dumps([_row(entry) for entry in found]))
         return
@@ -90,7 +95,7 @@ def cat(url: Url) -> None:
     """Write a file's or object's bytes to standard output."""
     from trainshed.store import cat as pieces
 
-    for piece in pieces(url):
+    for piece in pieces(url, credentials=process.store_access().keys(url)):
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
 
@@ -100,7 +105,7 @@ def du(url: Url, as_json: Json = False) -> None:
     """Count files and bytes."""
     from trainshed.store import disk_usage
 
-    files, total = disk_usage(url)
+    files, total = disk_usage(url, credentials=process.store_access().keys(url))
     shown = f"{size(total)} in {counted(files, 'file')}"
     print(json.dumps({"files": files, "bytes": total}) if as_json else shown)
 
@@ -116,7 +121,7 @@ def rm_url(
     """Remove a file or object."""
     from trainshed.store import remove
 
-    count = remove(url, recursive=recursive)
+    count = remove(url, recursive=recursive, credentials=process.store_access().keys(url))
     print(json.dumps({"removed": count}) if as_json else f"removed {count}")
 
 
@@ -127,7 +132,13 @@ def _copy(
 
     with _bar(enabled=not as_json) as progress:
         summary = copy(
-            source, destination, delete=delete, force=force, follow_links=follow_links, progress=progress
+            source,
+            destination,
+            delete=delete,
+            force=force,
+            follow_links=follow_links,
+            progress=progress,
+            resolve=process.store_access().credentials,
         )
     if as_json:
         print(json.dumps({**asdict(summary), "complete": summary.complete}))

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from trainshed.cli import process
 from trainshed.cli.groups import command_group
 from trainshed.cli.output import print_json, print_table
 from trainshed.errors import UsageError
-from trainshed.home import trainshed_home
 
 app = command_group("Site profiles: partition, account, modules, paths, interface.")
 
@@ -30,15 +30,15 @@ def add(
     from trainshed.engines.slurm import profile
 
     values: dict[str, Any] = {}
-    if name in profile.names(trainshed_home()):
-        values = profile.load(name, trainshed_home()).model_dump(mode="json", exclude_unset=True)
+    if name in profile.names(process.home()):
+        values = profile.load(name, process.home()).model_dump(mode="json", exclude_unset=True)
     for pair in pairs or ():
         _set(values, pair)
-    saved = profile.save(name, values, trainshed_home())
+    saved = profile.save(name, values, process.home())
     if as_json:
         print_json(saved.model_dump(mode="json", exclude_unset=True))
     else:
-        print(profile.path_of(name, trainshed_home()))
+        print(profile.path_of(name, process.home()))
 
 
 @app.command("list")
@@ -46,7 +46,7 @@ def list_(as_json: Json = False) -> None:
     """List the profiles."""
     from trainshed.engines.slurm import profile
 
-    found = {name: profile.load(name, trainshed_home()) for name in profile.names(trainshed_home())}
+    found = {name: profile.load(name, process.home()) for name in profile.names(process.home())}
     if as_json:
         print_json({name: item.model_dump(mode="json", exclude_unset=True) for name, item in found.items()})
         return
@@ -59,7 +59,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show what a profile says."""
     from trainshed.engines.slurm import profile
 
-    found = profile.load(name, trainshed_home()).model_dump(mode="json", exclude_unset=True)
+    found = profile.load(name, process.home()).model_dump(mode="json", exclude_unset=True)
     if as_json:
         print_json(found)
         return
@@ -85,7 +85,7 @@ def rm(name: Name, as_json: Json = False) -> None:
     """Remove a profile."""
     from trainshed.engines.slurm import profile
 
-    profile.remove(name, trainshed_home())
+    profile.remove(name, process.home())
     if as_json:
         print_json([name])
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainshed.cli import process
 from trainshed.cli.groups import command_group
+
+if TYPE_CHECKING:
+    from trainshed.store import Credentials
 
 app = command_group("The embedded object store and its users.")
 user_app = command_group("Users of the embedded store: keys, teams and buckets.")
@@ -28,7 +32,7 @@ def up(as_json: Json = False) -> None:
     """Start the store, unless it runs."""
     from trainshed.store.seaweed import embedded
 
-    endpoint = embedded.ensure_running()
+    endpoint = embedded.ensure_running(process.home())
     if as_json:
         print(json.dumps({"url": endpoint.url, "pid": endpoint.pid}))
     else:
@@ -40,7 +44,7 @@ def down(as_json: Json = False) -> None:
     """Stop the store; its data stay."""
     from trainshed.store.seaweed import embedded
 
-    stopped = embedded.stop()
+    stopped = embedded.stop(process.home())
     print(json.dumps({"stopped": stopped}) if as_json else "stopped" if stopped else "was not running")
 
 
@@ -49,7 +53,7 @@ def status(as_json: Json = False) -> None:
     """Whether the store runs, where, and how much it holds."""
     from trainshed.store.seaweed import embedded
 
-    state = embedded.status()
+    state = embedded.status(process.home())
     if as_json:
         print(json.dumps({**asdict(state), "folder": str(state.folder)}))
         return
@@ -68,7 +72,7 @@ def add_bucket(bucket: Bucket) -> None:
     """Make a bucket, unless it is there."""
     from trainshed.store import add_bucket as add
 
-    print("made" if add(bucket) else "was there")
+    print("made" if add(bucket, credentials=_keys(bucket)) else "was there")
 
 
 @bucket_app.command("list")
@@ -79,7 +83,7 @@ def list_buckets(
     """All buckets that you may see."""
     from trainshed.store import list_buckets as found
 
-    names = found(scheme)
+    names = found(scheme, credentials=process.store_access().credentials(scheme))
     print(json.dumps(names) if as_json else "\n".join(names))
 
 
@@ -94,7 +98,7 @@ def remove_bucket(
     """Delete a bucket."""
     from trainshed.store import remove_bucket as remove
 
-    count = remove(bucket, recursive=recursive)
+    count = remove(bucket, recursive=recursive, credentials=_keys(bucket))
     print(
         json.dumps({"objects": count})
         if as_json
@@ -115,10 +119,10 @@ def add(
     """Add a user (keys are made), or add teams and buckets to one."""
     from trainshed.store.seaweed import embedded, identities
 
-    folder = embedded.folder()
-    identities.ensure(folder)
-    user = identities.add_user(folder, name, team or [], bucket or [], admin=admin)
-    embedded.reload_identities()
+    place = embedded.folder(process.home())
+    identities.ensure(place)
+    user = identities.add_user(place, name, team or [], bucket or [], admin=admin)
+    embedded.reload_identities(process.home())
     _show(user, as_json)
 
 
@@ -130,8 +134,8 @@ def team_bucket(
     """Give a team a bucket."""
     from trainshed.store.seaweed import embedded, identities
 
-    identities.add_team_bucket(embedded.folder(), team, bucket)
-    embedded.reload_identities()
+    identities.add_team_bucket(embedded.folder(process.home()), team, bucket)
+    embedded.reload_identities(process.home())
 
 
 @user_app.command("show")
@@ -139,7 +143,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Where a user's keys are, and what they reach."""
     from trainshed.store.seaweed import embedded, identities
 
-    _show(identities.get_user(embedded.folder(), name), as_json)
+    _show(identities.get_user(embedded.folder(process.home()), name), as_json)
 
 
 @user_app.command("env")
@@ -147,7 +151,7 @@ def env(name: Name) -> None:
     """Print shell lines that let official clients in as this user. They contain the secret key."""
     from trainshed.store.seaweed import embedded
 
-    for key, value in embedded.ensure_running().for_user(name).environment().items():
+    for key, value in embedded.ensure_running(process.home()).for_user(name).environment().items():
         print(f"export {key}={value}")
 
 
@@ -156,7 +160,7 @@ def list_users(as_json: Json = False) -> None:
     """All users."""
     from trainshed.store.seaweed import embedded, identities
 
-    known = identities.load(embedded.folder())
+    known = identities.load(embedded.folder(process.home()))
     rows = [
         {"name": u.name, "teams": list(u.teams), "buckets": ["*"] if u.admin else list(known.buckets_of(u))}
         for u in known.users.values()
@@ -173,8 +177,8 @@ def remove(name: Name) -> None:
     """Remove a user; buckets and data stay."""
     from trainshed.store.seaweed import embedded, identities
 
-    identities.remove_user(embedded.folder(), name)
-    embedded.reload_identities()
+    identities.remove_user(embedded.folder(process.home()), name)
+    embedded.reload_identities(process.home())
 
 
 @user_app.command("export")
@@ -182,14 +186,18 @@ def export() -> None:
     """Print all identities, with secrets, as an external SeaweedFS reads them (`weed s3 -config=FILE`)."""
     from trainshed.store.seaweed import embedded, identities
 
-    print(identities.load(embedded.folder()).render())
+    print(identities.load(embedded.folder(process.home())).render())
+
+
+def _keys(bucket: str) -> Credentials | None:
+    return process.store_access().keys(bucket if "://" in bucket else f"s3://{bucket}")
 
 
 def _show(user: object, as_json: bool) -> None:
     from trainshed.store.seaweed import embedded, identities
 
     assert isinstance(user, identities.User)
-    folder = embedded.folder()
+    folder = embedded.folder(process.home())
     buckets = ["*"] if user.admin else list(identities.load(folder).buckets_of(user))
     row = {"name": user.name, "access_key": user.access_key, "teams": list(user.teams), "buckets": buckets}
     if as_json:

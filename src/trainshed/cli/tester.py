@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainshed.cli import process
 from trainshed.cli.groups import command_group
 from trainshed.cli.output import clock, print_json, print_table
 from trainshed.errors import TrainshedError, UsageError
@@ -189,10 +190,10 @@ def token(test: TestId, as_json: Json = False) -> None:
     """Keep a test's token on this machine: it is read from standard input."""
     from getpass import getpass
 
-    from trainshed.tester.spool import save_token
+    from trainshed.tester.spool import Participant
 
     text = getpass(f"token of {test}: ") if sys.stdin.isatty() else sys.stdin.readline(300)
-    path = save_token(test, text.strip())
+    path = Participant.from_environment(os.environ).save_token(test, text.strip())
     if as_json:
         print_json({"test": test, "path": str(path)})
     else:
@@ -214,14 +215,15 @@ def send(
     from trainshed.api import Client
     from trainshed.bench.run import runner
     from trainshed.tester.deliver import verdict_of
-    from trainshed.tester.spool import Spool
+    from trainshed.tester.spool import Participant, Spool
 
-    spool = Spool()
+    participant = Participant.from_environment(os.environ)
+    spool = Spool(participant)
     entry = spool.keep(
         runner.find_folder(Client(), result), to, test, str(token_file or ""), str(authority or "")
     )
     receipt = spool.send(entry, _seconds(wait), None if as_json else _say)
-    state = verdict_of(entry, 120.0) if verdict else {"state": "received", "receipt": receipt}
+    state = verdict_of(entry, participant, 120.0) if verdict else {"state": "received", "receipt": receipt}
     _show_verdict(state, entry.upload, as_json)
 
 
@@ -230,9 +232,9 @@ def resend(
     wait: Annotated[str, typer.Option(help="how long to try for each")] = "1m", as_json: Json = False
 ) -> None:
     """Send everything that waits in the spool."""
-    from trainshed.tester.spool import Spool
+    from trainshed.tester.spool import Participant, Spool
 
-    spool = Spool()
+    spool = Spool(Participant.from_environment(os.environ))
     outcome: list[dict[str, Any]] = []
     for entry in spool.waiting():
         try:
@@ -254,9 +256,9 @@ def resend(
 @app.command()
 def spool(as_json: Json = False) -> None:
     """List results that wait to be sent."""
-    from trainshed.tester.spool import Spool
+    from trainshed.tester.spool import Participant, Spool
 
-    found = Spool()
+    found = Spool(Participant.from_environment(os.environ))
     rows = [
         (e.test, e.upload, e.url, clock(e.kept), found.problem(e), str(found.root / e.name))
         for e in found.waiting()
@@ -269,9 +271,7 @@ def spool(as_json: Json = False) -> None:
 
 
 def _folder(folder: Path | None) -> Path:
-    from trainshed.home import trainshed_home
-
-    return (folder or trainshed_home() / "tester").resolve()
+    return (folder or process.home() / "tester").resolve()
 
 
 def _ledger(folder: Path | None) -> Ledger:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainshed.access import StoreAccess
+from trainshed.agent.environment import clean
 from trainshed.agent.masking import SHORTEST
 from trainshed.errors import UsageError
 from trainshed.plan.model import Plan
@@ -30,9 +32,16 @@ class Context:
 
     home: Path
     user: str
+    store: StoreAccess
     team: str = "default"
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values that a job may name: `secrets: {API_KEY: {env: NAME}}` gets the one called NAME."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the submitter: secrets by reference, the object store, the search path."""
+    """Settings of whoever submits, neither secrets nor keys: search path, proxies, TRAINSHED_ENVS and the like."""
+
+    def process_variables(self) -> dict[str, str]:
+        """Variables of a process that is started on this machine for the user: no secret, no key."""
+        return {"PATH": self.search_path, **clean(self.environ)}
 
     @property
     def search_path(self) -> str:
@@ -150,15 +159,16 @@ def resolve_secrets(request: Request) -> dict[str, str]:
     """The values of a job's secrets, from where they are kept; errors never show one."""
     if request.secrets is not None:
         return dict(request.secrets)
-    environ = request.context.environ
+    known = request.context.secrets
     values: dict[str, str] = {}
     for name, reference in request.job.secrets.items():
         if reference.env is not None:
-            if reference.env not in environ:
+            if reference.env not in known:
                 raise UsageError(
-                    f"secrets.{name}: variable {reference.env} is not set", "set it and try again"
+                    f"secrets.{name}: variable {reference.env} is not set",
+                    "set it and try again, or give its value in Client(secrets=…)",
                 )
-            values[name] = environ[reference.env]
+            values[name] = known[reference.env]
             continue
         path = Path(reference.file or "")
         try:
@@ -200,10 +210,7 @@ def store_access(request: Request, also: str = "") -> tuple[dict[str, str], dict
     found = re.search(r"\b(obs|s3)://", f"{also} {text}")
     if found is None:
         return {}, {}
-    from trainshed.store import resolve
-
-    context = request.context
-    every = resolve(found[1], environ=context.environ, home=context.home).environment()
+    every = request.context.store.credentials(found[1]).environment()
     keys = {
         name: value for name, value in every.items() if name.endswith(("_KEY_ID", "_ACCESS_KEY", "_TOKEN"))
     }

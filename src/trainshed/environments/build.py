@@ -10,6 +10,7 @@ that was added to it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 import venv
@@ -50,7 +51,7 @@ def create(
     def waiting(holder: str, waited: float) -> None:
         progress(BuildProgress(name, "wait", f"for process {holder}", waited))
 
-    prefix = catalog.environments_directory() / name
+    prefix = catalog.own_directory() / name
     try:
         with held(catalog.lock_path(name), catalog.LOCK_SECONDS, waiting) as lock:
             maker = Maker(name, lock, wheelhouse.wheelhouse() / "logs" / f"{name}.log", progress, started)
@@ -61,12 +62,12 @@ def create(
             f"check {prefix.parent}, then: trainshed env create {name}",
             code="environment",
         ) from error
-    return catalog.resolve(name)
+    return catalog.resolve(name, os.environ)
 
 
 def add(name: str, packages: Sequence[str], progress: ProgressCallback = silent) -> catalog.Environment:
     """Installs packages into an environment that is there; what it holds already keeps its version."""
-    catalog.resolve(name)
+    catalog.resolve(name, os.environ)
     return create(name, progress, packages=packages)
 
 

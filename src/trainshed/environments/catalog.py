@@ -75,15 +75,20 @@ class Listing:
     added: tuple[str, ...] = ()
 
 
-def environments_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """$TRAINSHED_ENVS, else `envs` in $TRAINSHED_HOME, else in ~/.trainshed; by default of this process."""
-    if chosen := (os.environ if environ is None else environ).get("TRAINSHED_ENVS"):
+def environments_directory(environ: Mapping[str, str]) -> Path:
+    """$TRAINSHED_ENVS, else `envs` in $TRAINSHED_HOME, else in ~/.trainshed."""
+    if chosen := environ.get("TRAINSHED_ENVS"):
         return Path(chosen).expanduser().absolute()
     return trainshed_home(environ) / "envs"
 
 
-def resolve(name_or_path: str, environ: Mapping[str, str] | None = None) -> Environment:
-    """The environment of this name, or the virtual environment at this path."""
+def own_directory() -> Path:
+    """Where environments are made, listed and removed: that of whoever runs the command."""
+    return environments_directory(os.environ)
+
+
+def resolve(name_or_path: str, environ: Mapping[str, str]) -> Environment:
+    """The environment of this name, or the virtual environment at this path; `environ` says for whom."""
     if _is_path(name_or_path):
         return _at_path(name_or_path)
     recipe = recipe_for(name_or_path)
@@ -109,7 +114,7 @@ def listing() -> tuple[Listing, ...]:
 def remove(name: str) -> Path:
     """Deletes an environment; its wheels stay, so making it again needs no network."""
     recipe_for(name)
-    prefix = environments_directory() / name
+    prefix = own_directory() / name
     if not prefix.exists():
         raise NotFoundError(f"environment '{name}' is not in {prefix.parent}", "see: trainshed env list")
     with held(lock_path(name), LOCK_SECONDS, lambda _holder, _waited: None):
@@ -129,7 +134,7 @@ def discard(prefix: Path) -> None:
 
 
 def lock_path(name: str) -> Path:
-    return environments_directory() / ".locks" / name
+    return own_directory() / ".locks" / name
 
 
 def read_marker(prefix: Path) -> Marker | None:
@@ -174,7 +179,7 @@ def _at_path(text: str) -> Environment:
 
 
 def _list_one(name: str) -> Listing:
-    prefix = environments_directory() / name
+    prefix = own_directory() / name
     marker = read_marker(prefix)
     if marker is None:
         return Listing(name, "broken" if prefix.exists() else "absent", prefix, None, None)

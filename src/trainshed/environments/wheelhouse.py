@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainshed import files
 from trainshed.environments import lockfile
-from trainshed.environments.catalog import environments_directory
+from trainshed.environments.catalog import own_directory
 from trainshed.environments.commands import Maker, folder_megabytes, pip
 from trainshed.environments.recipes import Recipe
 from trainshed.errors import TrainshedError
@@ -78,7 +78,7 @@ def _text(entries: Mapping[str, str]) -> str:
 
 
 def wheelhouse() -> Path:
-    return environments_directory() / ".wheels"
+    return own_directory() / ".wheels"
 
 
 def fetch(bundle: Bundle, maker: Maker) -> tuple[Bundle, list[Path]]:

@@ -7,11 +7,10 @@ code serves every engine: it knows runs and locations, not who runs them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainshed.access import StoreAccess
 from trainshed.errors import NotFoundError, TrainshedError
 from trainshed.files import read_regular
 from trainshed.runs.directory import RunDirectory
@@ -19,9 +18,6 @@ from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.outcome import Failure
 from trainshed.runs.states import Cause
 from trainshed.runs.summary import EngineStatus
-
-if TYPE_CHECKING:
-    from trainshed import store
 
 VERSION = 1
 FILE = "place.json"
@@ -38,25 +34,6 @@ class RunLocation:
     upload: str = ""
     """The folder at the site that holds what was uploaded for the run."""
     version: int = VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Whose keys are used for a location; by default those of this process."""
-
-    environ: Mapping[str, str] | None = None
-    home: Path | None = None
-
-    def keys(self, url: str) -> store.Credentials | None:
-        from trainshed import store
-
-        scheme = url.partition(":")[0]
-        if scheme not in ("s3", "obs"):
-            return None
-        return store.resolve(scheme, environ=self.environ, home=self.home)
-
-
-OWN = Access()
 
 
 def is_mirror(run: RunDirectory) -> bool:
@@ -86,8 +63,8 @@ def location_of(run: RunDirectory) -> RunLocation:
         ) from error
 
 
-def pull(run: RunDirectory, status: EngineStatus, access: Access = OWN) -> EngineStatus:
-    """Fetch what was written since the last time; the status as known there.
+def pull(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
+    """Fetch what was written since the last time; the status as the place knows it.
 
     A run that is gone from its location will not come back: it is no longer alive.
     """
@@ -109,8 +86,8 @@ def pull(run: RunDirectory, status: EngineStatus, access: Access = OWN) -> Engin
         return EngineStatus(alive=False, failure=failure)
 
 
-def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
-    """Upload what this side recorded, if the run's location is an object store and has the run."""
+def publish(run: RunDirectory, access: StoreAccess, *writers: str) -> None:
+    """Bring what this side recorded to the run's place, if that is an object store and has the run."""
     if not is_mirror(run) or not (url := location_of(run).url):
         return
     from trainshed import store
@@ -123,8 +100,8 @@ def publish(run: RunDirectory, *writers: str, access: Access = OWN) -> None:
         store.write_bytes(f"{url}/{name}", (run.path / name).read_bytes(), credentials=keys)
 
 
-def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access = OWN) -> None:
-    """Request the run's stop where its driver reads it."""
+def request_stop(run: RunDirectory, reason: str, user: str, access: StoreAccess) -> None:
+    """Ask for the run's end where its driver hears it."""
     if not is_mirror(run):
         run.request_stop(reason, user)
         return
@@ -133,15 +110,15 @@ def request_stop(run: RunDirectory, reason: str, user: str = "", access: Access 
         known = {path.name for path in run.events_folder.glob("stop-*.jsonl")}
         run.request_stop(reason, user)
         fresh = {path.stem for path in run.events_folder.glob("stop-*.jsonl") if path.name not in known}
-        publish(run, *fresh, access=access)
+        publish(run, access, *fresh)
         return
     from trainshed.runs import site
 
     site.stop(location, reason)
 
 
-def remove(run: RunDirectory, access: Access = OWN) -> None:
-    """Remove the run from its location; a run that is gone already is not an error."""
+def remove(run: RunDirectory, access: StoreAccess) -> None:
+    """Remove what lies at the run's place; what is gone already is no obstacle."""
     if not is_mirror(run):
         return
     location = location_of(run)

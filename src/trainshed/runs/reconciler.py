@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from trainshed.access import StoreAccess
 from trainshed.errors import TrainshedError
 from trainshed.files import hold
 from trainshed.runs import locations
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 def reconcile(
     run: RunDirectory,
     status: EngineStatus,
-    access: locations.Access = locations.OWN,
+    access: StoreAccess,
     clear_up: Callable[[RunDirectory, EngineStatus], None] = lambda *_: None,
 ) -> EngineStatus:
     """Record what the engine's status implies; gives the status as it stands afterwards.
@@ -53,14 +54,14 @@ def reconcile(
     return status
 
 
-def _mirror(run: RunDirectory, status: EngineStatus, access: locations.Access) -> EngineStatus:
+def _mirror(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
     try:
         return locations.pull(run, status, access)
     except TrainshedError as error:
         return EngineStatus(alive=True, problem=error.message)
 
 
-def _wait_again(run: RunDirectory, access: locations.Access) -> None:
+def _wait_again(run: RunDirectory, access: StoreAccess) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     if not any(isinstance(e.body, Pending) and e.body.attempt == attempt for e in events):
@@ -68,7 +69,7 @@ def _wait_again(run: RunDirectory, access: locations.Access) -> None:
         _publish(run, "reconciler", access)
 
 
-def _end(run: RunDirectory, status: EngineStatus, access: locations.Access) -> None:
+def _end(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> None:
     events = run.events()
     attempt = max((e.body.attempt for e in events if isinstance(e.body, AttemptStarted)), default=0)
     outcome = conclude(run, status)
@@ -77,10 +78,10 @@ def _end(run: RunDirectory, status: EngineStatus, access: locations.Access) -> N
         _publish(run, "end", access)
 
 
-def _publish(run: RunDirectory, writer: str, access: locations.Access) -> None:
+def _publish(run: RunDirectory, writer: str, access: StoreAccess) -> None:
     """Also at the run's place; out of reach, it stays recorded here, and one run holds up no other."""
     try:
-        locations.publish(run, writer, access=access)
+        locations.publish(run, access, writer)
     except TrainshedError as error:
         _log.warning("run %s: its state was not uploaded to its location: %s", run.id, error)
 

@@ -8,7 +8,9 @@ embedded store.
 from __future__ import annotations
 
 from functools import partial
+from typing import NoReturn
 
+from trainshed.errors import UsageError
 from trainshed.payload.modelarts.trainshed_store.copy import copy as _copy
 from trainshed.payload.modelarts.trainshed_store.credentials import Credentials
 from trainshed.payload.modelarts.trainshed_store.errors import (
@@ -37,7 +39,15 @@ from trainshed.store.api import (
 from trainshed.store.buckets import add_bucket, check_target, list_buckets, remove_bucket
 from trainshed.store.credentials import resolve
 
-copy = partial(_copy, resolve=resolve)
+
+def _no_keys(scheme: str) -> NoReturn:
+    raise UsageError(
+        f"no keys for {scheme}:// were given", "pass credentials, or resolve=StoreAccess(…).credentials"
+    )
+
+
+copy = partial(_copy, resolve=_no_keys)
+"""The copy of the payload; unlike a script's, it never takes keys from its process."""
 
 __all__ = [
     "AccessDeniedError",

@@ -14,12 +14,14 @@ from trainshed.payload.modelarts.trainshed_store.local import Root, explained
 from trainshed.payload.modelarts.trainshed_store.location import Location, parse_url
 from trainshed.payload.modelarts.trainshed_store.s3.client import S3Client
 from trainshed.payload.modelarts.trainshed_store.tree import Entry, scan_local, scan_remote
-from trainshed.store.credentials import resolve
 
 
 @contextmanager
-def connected(location: Location, credentials: Credentials | None = None) -> Iterator[S3Client]:
-    client = S3Client(credentials or resolve(location.scheme))
+def connected(place: Location, credentials: Credentials | None) -> Iterator[S3Client]:
+    """A client for a URL; a URL needs keys, and they are the caller's to give."""
+    if credentials is None:
+        raise UsageError(f"no keys for {place}", "pass credentials, as a Client's StoreAccess gives them")
+    client = S3Client(credentials)
     try:
         yield client
     finally:

@@ -1,11 +1,10 @@
-"""Where keys and endpoint come from in Trainshed: environment, profile file, or the embedded store.
+"""Where keys and endpoint come from in Trainshed: variables, profile file, or the embedded store.
 
 It decides once, in a fixed order, and says where the answer came from.
 """
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 from trainshed import yamlfile
 from trainshed.errors import UsageError
 from trainshed.files import read_regular
-from trainshed.home import trainshed_home
 from trainshed.payload.modelarts.trainshed_store.credentials import Credentials, from_environment, make
 
 __all__ = ["EMBEDDED", "PROFILE_FILE", "Credentials", "make", "resolve"]
@@ -22,12 +20,8 @@ PROFILE_FILE = "store.yaml"
 EMBEDDED = "embedded"
 
 
-def resolve(
-    scheme: str = "s3", *, environ: Mapping[str, str] | None = None, home: Path | None = None
-) -> Credentials:
-    """Environment, then profile file, then the embedded store (started if it is not running)."""
-    environ = os.environ if environ is None else environ
-    home = home or trainshed_home(environ)
+def resolve(scheme: str, *, environ: Mapping[str, str], home: Path) -> Credentials:
+    """Variables, then profile file, then the embedded store (started if it is not running)."""
     wanted = environ.get("TRAINSHED_STORE_PROFILE", "")
     if wanted != EMBEDDED:
         found = (None if wanted else from_environment(scheme, environ)) or _from_profile(home, wanted, scheme)

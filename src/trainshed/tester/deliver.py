@@ -6,13 +6,15 @@ import time
 from typing import Any
 
 from trainshed.tester.client import TesterClient, UnreachableError
-from trainshed.tester.spool import SpooledResult, find_token
+from trainshed.tester.spool import Participant, SpooledResult
 
 
-def verdict_of(entry: SpooledResult, seconds: float, pause: float = 0.3) -> dict[str, Any]:
+def verdict_of(
+    entry: SpooledResult, participant: Participant, seconds: float, pause: float = 0.3
+) -> dict[str, Any]:
     """The state and receipt of a sent result, as soon as it is checked or `seconds` are over."""
     deadline = time.monotonic() + seconds
-    token = find_token(entry.test, entry.token_file)
+    token = participant.find_token(entry.test, entry.token_file)
     with TesterClient(entry.url, entry.test, token, entry.authority) as client:
         while True:
             try:

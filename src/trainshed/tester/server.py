@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import re
 import socket
 import ssl
@@ -41,6 +42,7 @@ from trainshed.tester.model import (
 )
 from trainshed.tester.service import TesterService
 
+_log = logging.getLogger(__name__)
 _CONNECTIONS = 64
 _IDLE = 30.0
 _HEAD = 15.0
@@ -366,9 +368,9 @@ class HttpServer(ThreadingHTTPServer):
 
     def tell_error(self, peer: str, error: BaseException) -> None:
         """Log where an error arose, without its text: that may hold what a participant sent."""
-        frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        text = f"{peer} error: {type(error).__name__}\n{frames}"
-        self.tell(text) if self.tell else print(text, file=sys.stderr, flush=True)
+        places = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        text = f"{peer} error: {type(error).__name__}\n{places}"
+        self.tell(text) if self.tell else _log.error(text)
 
 
 def _end(visitor: Visitor) -> None:

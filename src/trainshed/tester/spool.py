@@ -19,9 +19,9 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,51 @@ class SpooledResult:
         return f"{self.test}-{self.upload[:16]}-{address[:8]}"
 
 
+@dataclass(frozen=True)
+class Participant:
+    """Who hands results in: a home that holds spool and tokens, and perhaps a token for this command alone."""
+
+    home: Path
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Participant:
+        return cls(trainshed_home(environ), environ.get(TOKEN_VARIABLE, ""))
+
+    def token_place(self, test: str) -> Path:
+        return self.home / "tokens" / test
+
+    def save_token(self, test: str, token: str) -> Path:
+        """Keep a test's token in a file that only its owner can read."""
+        if not is_test_id(test) or not is_token(token):
+            raise UsageError("this is no test id with a token", "copy both from the organiser's message")
+        path = self.token_place(test)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as stream:
+            stream.write(token + "\n")
+        path.chmod(0o600)
+        return path
+
+    def find_token(self, test: str, token_file: str = "") -> str:
+        """The token of a test: from the file named, as given to this command, or where `save_token` keeps it."""
+        if not token_file and self.token:
+            return _one_token(self.token, TOKEN_VARIABLE)
+        path = Path(token_file).expanduser() if token_file else self.token_place(test)
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & 0o077:
+                raise UsageError(f"{path} holds a token but has mode {mode:04o}", f"run: chmod 600 {path}")
+            return _one_token(path.read_text("ascii", errors="replace"), str(path))
+        except OSError as error:
+            hint = f"set {TOKEN_VARIABLE}, or run `trainshed tester token {test}` and paste it"
+            raise UsageError(f"there is no token for test {test} ({path} cannot be read)", hint) from error
+
+
 class Spool:
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root or trainshed_home() / "spool"
+    def __init__(self, participant: Participant) -> None:
+        self._participant = participant
+        self.root = participant.home / "spool"
 
     def keep(
         self, folder: Path, url: str, test: str, token_file: str = "", authority: str = ""
@@ -107,7 +149,7 @@ class Spool:
             done = self.receipt(entry)
             if done is not None:
                 return dict(done["receipt"])
-            token = find_token(entry.test, entry.token_file)
+            token = self._participant.find_token(entry.test, entry.token_file)
             while True:
                 try:
                     with TesterClient(entry.url, entry.test, token, entry.authority) as client:
@@ -152,42 +194,10 @@ class Spool:
             os.close(lock)
 
 
-def token_path(test: str) -> Path:
-    return trainshed_home() / "tokens" / test
-
-
-def save_token(test: str, token: str) -> Path:
-    """Keep a test's token in a file that only its owner can read."""
-    if not is_test_id(test) or not is_token(token):
-        raise UsageError("invalid test id or token", "copy both from the organiser's message")
-    path = token_path(test)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as stream:
-        stream.write(token + "\n")
-    path.chmod(0o600)
-    return path
-
-
-def find_token(test: str, token_file: str = "") -> str:
-    """The token of a test: from the file named, the environment, or where `save_token` keeps it."""
-    if not token_file and os.environ.get(TOKEN_VARIABLE):
-        return _plain_line(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE)
-    path = Path(token_file).expanduser() if token_file else token_path(test)
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise UsageError(f"{path} holds a token but has mode {mode:04o}", f"run: chmod 600 {path}")
-        return _plain_line(path.read_text("ascii", errors="replace"), str(path))
-    except OSError as error:
-        hint = f"set {TOKEN_VARIABLE}, or run `trainshed tester token {test}` and paste it"
-        raise UsageError(f"there is no token for test {test} ({path} cannot be read)", hint) from error
-
-
-def _plain_line(text: str, folder: str) -> str:
+def _one_token(text: str, source: str) -> str:
     """The token that a text holds; a text that holds anything else is refused without showing it."""
     if not is_token(text.strip()):
-        raise UsageError(f"{folder} must contain exactly one token", "copy the token into it again")
+        raise UsageError(f"{source} must contain exactly one token", "copy the token into it again")
     return text.strip()
 
 

@@ -6,7 +6,6 @@ import time
 
 from trainshed.bench.run.witness import WitnessAway
 from trainshed.tester.client import TesterClient, UnreachableError, connection_to
-from trainshed.tester.spool import find_token
 
 _TIMEOUT = 10.0
 _NONCE_SECONDS = 60.0
@@ -16,10 +15,10 @@ _NONCE_SECONDS = 60.0
 class TesterWitness:
     """One test of one Tester. The token stays in this process."""
 
-    def __init__(self, url: str, test: str, token_file: str = "", authority: str = "") -> None:
+    def __init__(self, url: str, test: str, token: str, authority: str = "") -> None:
         connection_to(url, authority)
         self._url, self._test, self._authority = url.rstrip("/"), test, authority
-        self._token = find_token(test, token_file)
+        self._token = token
         self._client: TesterClient | None = None
 
     def nonce(self, seconds: float = _NONCE_SECONDS) -> str:

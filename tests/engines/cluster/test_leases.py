@@ -34,7 +34,7 @@ class Stage:
     """Prepares runs of one home, and keeps what they hold."""
 
     def __init__(self, home: Path, stack: ExitStack, **environ: str) -> None:
-        self._client, self._stack = Client(home, environ=environ), stack
+        self._client, self._stack = Client.from_environment(environ, home), stack
         self._home = home
 
     def prepare(self, name: str, shape: str, emulate: bool = True) -> Prepared:
@@ -112,7 +112,7 @@ def test_a_refused_job_holds_nothing(tmp_path: Path, stack: ExitStack) -> None:
 
 
 def test_a_dry_run_holds_nothing_afterwards(tmp_path: Path) -> None:
-    client = Client(tmp_path, environ={"TRAINSHED_EMULATED_DEVICES": "8"})
+    client = Client.from_environment({"TRAINSHED_EMULATED_DEVICES": "8"}, tmp_path)
     request = client.request({"name": "job", "command": "true"}, shape="1x8:ascend", emulate=True)
     assert indexes(client.plan(request)) == ["0,1,2,3,4,5,6,7"] == indexes(client.plan(request))
     assert holders("emulated-ascend") == {} and not list(tmp_path.iterdir())

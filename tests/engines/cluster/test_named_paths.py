@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
 def named(command: str, home: Path) -> list[str]:
-    return named_paths(load_job({"name": "x", "command": command}), home)
+    return named_paths(load_job({"name": "x", "command": command}), home, Path("/home/ann"))
 
 
 def test_a_whole_path_is_shown(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SHOW = {"name": "show", "command": "echo $ASCEND_VISIBLE_DEVICES; sleep 300"}
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(leases, "_NAME", f"test-{uuid.uuid4().hex[:8]}")
-    return Client(tmp_path / "home", environ=dict(os.environ) | {"TRAINSHED_EMULATED_DEVICES": "8"})
+    return Client.from_environment(dict(os.environ) | {"TRAINSHED_EMULATED_DEVICES": "8"}, tmp_path / "home")
 
 
 def submit(client: Client, shape: str) -> Run:

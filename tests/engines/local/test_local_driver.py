@@ -175,7 +175,7 @@ def test_keys_of_the_object_store_are_not_carried_from_node_to_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "hush-hush-7718")
-    client = Client(tmp_path / "home", environ=keys | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    client = Client.from_environment(keys | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, tmp_path / "home")
     monkeypatch.setattr(LocalEngine, "launch", lambda *_: None)
     run = client.submit(
         JOB, shape="2x1", options=PLAIN, services=["ssh"], env={"WHERE": "s3://bucket/"}
@@ -222,7 +222,7 @@ def test_a_frozen_agent_is_declared_lost_and_killed_and_a_starved_one_is_not(
     struck: list[int] = []
     told: list[str] = []
     monkeypatch.setattr(driver, "_kill", struck.append)
-    monkeypatch.setattr(driver, "_is_starved", lambda pid: pid == 102)
+    monkeypatch.setattr(driver.processes, "is_starved", lambda pid: pid == 102)
     driven = driver_of(RunDirectory(tmp_path), frozen, starved)
     monkeypatch.setattr(driven, "_tell", lambda failure: told.append(failure.reason))
     for _ in range(3):

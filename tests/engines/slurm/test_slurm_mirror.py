@@ -49,7 +49,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     def call(_site: RemoteSite, request: dict[str, Any], upload: object = None) -> Answer:
         with pytest.MonkeyPatch.context() as inside:
             inside.setenv("TRAINSHED_HOME", str(tmp_path / "site"))
-            answer, data = server.SiteServer().answer(json.loads(json.dumps(request)))
+            answer, data = server.SiteServer(os.environ).answer(json.loads(json.dumps(request)))
         return json.loads(json.dumps(answer)), data
 
     monkeypatch.setattr(site, "call", call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -40,7 +41,7 @@ def _options(job: Any, emulate: bool = False, **options: str) -> list[str]:
 
 
 def save(name: str, values: dict[str, Any]) -> None:
-    save_profile(name, values, trainshed_home())
+    save_profile(name, values, trainshed_home(os.environ))
 
 
 def test_the_script_asks_for_what_the_job_needs_and_nothing_else(home: Path) -> None:
@@ -119,7 +120,7 @@ def test_modules_setup_and_paths_of_a_profile_come_before_the_driver() -> None:
 
 
 def _run_line() -> str:
-    return f"{trainshed_home()}/runs/train-preview"
+    return f"{trainshed_home(os.environ)}/runs/train-preview"
 
 
 def test_a_folder_with_blanks_stays_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

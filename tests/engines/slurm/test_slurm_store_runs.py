@@ -87,7 +87,7 @@ def test_the_store_is_reached_with_the_clients_own_keys(shop: Path, monkeypatch:
         "AWS_ACCESS_KEY_ID": "ann", "AWS_SECRET_ACCESS_KEY": "hush-hush", "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "PATH": "/usr/bin:/bin",
     }  # fmt: skip
-    Client(Client().home, environ=own).get("a").refresh()
+    Client.from_environment(own, Client().home).get("a").refresh()
     assert seen == ["ann"]
 
 

@@ -38,13 +38,13 @@ def environments(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_workload_gives_a_valid_result_with_every_step_counted(
     name: str, framework: str, tmp_path: Path
 ) -> None:
-    catalog.resolve(framework)  # it says how to make it
+    catalog.resolve(framework, os.environ)  # it says how to make it
     workload = logging_every_step(ROOT / "workloads" / name, tmp_path / "workload", framework)
     result = tmp_path / "result"
     env = {
         **os.environ,
         "TRAINSHED_HOME": str(tmp_path / "home"),
-        "TRAINSHED_ENVS": str(catalog.environments_directory()),
+        "TRAINSHED_ENVS": str(catalog.environments_directory(os.environ)),
     }
     command = [
         sys.executable,

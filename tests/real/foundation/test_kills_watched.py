@@ -34,7 +34,7 @@ class Trials:
     """Runs that are killed, several at once, until there were enough kills."""
 
     def __init__(self, shed: Shed) -> None:
-        self.client = Client(shed.home, environ=shed.env)
+        self.client = Client.from_environment(shed.env, shed.home)
         self.job = shed.job("kill", {"t.sh": SCRIPT}, entry="t.sh")
         self.killed: Counter[str] = Counter()
         self.ended: dict[str, str] = {}

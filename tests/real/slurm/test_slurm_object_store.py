@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from slurm_site import Site
 
 from support import until
 from trainshed import store
+from trainshed.access import StoreAccess
 from trainshed.engines.slurm.profile import save
 from trainshed.engines.slurm.script import local_disk
 from trainshed.errors import RefusedError
@@ -50,7 +52,7 @@ def apart(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     shop = embedded.ensure_running(tmp_path / "shop")
     for name, value in shop.credentials.environment().items():
         monkeypatch.setenv(name, value)
-    with store.api.connected(store.parse_url(URL)) as client:
+    with store.api.connected(store.parse_url(URL), _keys()) as client:
         client.create_bucket("cluster")
     save("slurm", {"runs": URL, "scratch": str(tmp_path / "disk")}, site.client.home)
     (tmp_path / "disk").mkdir()
@@ -74,9 +76,14 @@ def out_of_sight(site: Site) -> Iterator[None]:
         hidden.rmdir()
 
 
+def _keys() -> store.Credentials:
+    """Those of the submitting shell."""
+    return StoreAccess.from_environment(os.environ, Path("/nowhere")).credentials("s3")
+
+
 def _in_store(run: RunDirectory, name: str) -> str:
     try:
-        return store.read_bytes(f"{URL}/{run.id}/{name}").decode()
+        return store.read_bytes(f"{URL}/{run.id}/{name}", credentials=_keys()).decode()
     except store.ObjectNotFoundError:
         return ""
 
@@ -125,11 +132,11 @@ def test_a_run_goes_through_the_store_and_leaves_nothing_on_the_nodes(
         assert "hunter2" not in log.read_text()
     assert len(list(run.path.glob("outputs/**/model-*"))) == 4
     assert len(list(run.path.glob("node-*/metrics.jsonl"))) == 2
-    for entry in store.list_tree(f"{URL}/{run.id}/"):
+    for entry in store.list_tree(f"{URL}/{run.id}/", credentials=_keys()):
         assert "hunter2" not in _in_store(run, entry.name), entry.name
     until(lambda: not _left(apart), 20.0, lambda: f"clean disks ({_left(apart)})")
     apart.remove(run)
-    assert not store.exists(f"{URL}/{run.id}/")
+    assert not store.exists(f"{URL}/{run.id}/", credentials=_keys())
 
 
 def test_a_stop_reaches_nodes_that_only_the_store_connects(apart: Site) -> None:

@@ -21,7 +21,7 @@ from support import until
 from trainshed.bench import manifest
 from trainshed.tester.ledger import Ledger
 from trainshed.tester.model import Test
-from trainshed.tester.spool import Spool
+from trainshed.tester.spool import Participant, Spool
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.real]
 
@@ -94,7 +94,7 @@ def test_every_result_arrives_once_and_complete(
         Test("t1", model="made", division="open", rules=RULES.model_dump_json(), max_results=UPLOADS)
     )
     monkeypatch.setenv("TRAINSHED_TESTER_TOKEN", token)
-    tester, spool = Killed(folder), Spool()
+    tester, spool = Killed(folder), Spool(Participant.from_environment(os.environ))
     tester.start()
     entries = [
         spool.keep(variant(result, tmp_path / f"r{i}", i), f"http://127.0.0.1:{tester.port}", "t1")
@@ -165,7 +165,9 @@ def test_a_sender_killed_in_the_middle_goes_on_where_it_was(
     (large / "runs/1/node-0/rank-0.log").write_text("a line of the log\n" * 4_000_000)
     (large / "manifest.json").unlink()
     manifest.write(large)
-    entry = Spool().keep(large, f"http://127.0.0.1:{tester.port}", "t1")
+    entry = Spool(Participant.from_environment(os.environ)).keep(
+        large, f"http://127.0.0.1:{tester.port}", "t1"
+    )
     command = [sys.executable, "-m", "trainshed.cli.main", "tester", "resend", "--json"]
     staged = folder / "staging" / "t1" / entry.upload / "files"
     try:

@@ -3,7 +3,7 @@
 # Built for @ARCH@; nothing in it depends on the processor.
 cd "$(dirname "$0")" || exit 1
 if [ -n "$AIS_BENCH_PYTHON" ]; then
-    exec "$AIS_BENCH_PYTHON" -m trainshed.aisbench "$@"
+    exec "$AIS_BENCH_PYTHON" -m trainshed.cli.stubs "$@"
 fi
 if command -v ais-bench-stubs >/dev/null 2>&1; then
     exec ais-bench-stubs "$@"

@@ -10,7 +10,7 @@ logger() {  # level, text; names the function and line that speak
 
 stubs() {
     if [ -n "$AIS_BENCH_PYTHON" ]; then
-        "$AIS_BENCH_PYTHON" -m trainshed.aisbench "$@"
+        "$AIS_BENCH_PYTHON" -m trainshed.cli.stubs "$@"
     else
         ais-bench-stubs "$@"
     fi

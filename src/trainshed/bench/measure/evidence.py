@@ -1,6 +1,6 @@
 """Reads a run directory into plain data for measuring, each file once.
 
-The one place that knows the names of files in a run directory. It judges
+Measuring knows the files of a run directory from here alone; `runs/` writes them. It judges
 nothing: what is unreadable becomes a `Defect` that measuring turns into a
 reason. Layout: `job.yaml`, `plan.json`, `events/<writer>.jsonl`,
 `node-<i>/rank-<r>.log`, `node-<i>/metrics.jsonl`, `node-<i>/power.jsonl`,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -80,9 +80,11 @@ def run(
 
     A run that fails is the last one. KeyboardInterrupt stops the run on all its nodes.
     """
-    workload.prepare_data(bench)
+    workload.prepare_data(bench, client.context.process_variables())
     rules = workload.rules_of(bench)
-    described = system.describe(nodes=rules.nodes, framework=framework_of(bench), overrides=overrides)
+    described = system.describe(
+        nodes=rules.nodes, framework=framework_of(bench, client.context.environ), overrides=overrides
+    )
     # Before anything is written: a Tester that refuses leaves nothing behind.
     nonce = witness.nonce() if witness else ""
     folders.begin(target, rules, described, one_device(client, bench))
@@ -135,12 +137,12 @@ def _say_why(summary: Summary, path: Path, say: Say) -> None:
     say(f"  its log: {path / failure.log if failure and failure.log else path}")
 
 
-def framework_of(bench: Bench) -> str:
-    """The framework with its version, as the workload's environment has it."""
+def framework_of(bench: Bench, environ: Mapping[str, str]) -> str:
+    """The framework with its version, as the workload's environment among the submitter's has it."""
     if bench.implementation.environment is None:
         return bench.framework
     try:
-        environment = catalog.resolve(bench.implementation.environment)
+        environment = catalog.resolve(bench.implementation.environment, environ)
     except TrainshedError:
         return bench.framework  # the engine may have one where this machine has none
     package = PACKAGES.get(environment.framework, environment.framework)

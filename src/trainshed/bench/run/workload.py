@@ -9,6 +9,7 @@ running them is the runner's work.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,6 @@ from trainshed.bench.judge.rules import (
 )
 from trainshed.errors import NotFoundError, UsageError
 from trainshed.files import read_regular
-from trainshed.home import trainshed_home
 from trainshed.payload.common.trainshed_meter import dataset_checksum
 from trainshed.spec.job import JobSpec, Resources
 from trainshed.spec.load import load_job
@@ -175,9 +175,13 @@ def choose(
     runs: int = 0,
     single_server: bool = False,
     data: str = "",
-    home: Path | None = None,
+    *,
+    home: Path,
 ) -> Bench:
-    """Resolve every choice; defaults come from the workload. `path` may name a shipped workload."""
+    """Fix every choice; what is not said comes from the workload. `path` may name a shipped workload.
+
+    Data sets lie in Trainshed's `home`, unless `data` says where.
+    """
     path = shipped.workload(path)
     workload = load(path)
     name = framework or next(iter(workload.implementations))
@@ -193,7 +197,7 @@ def choose(
         runs=runs or chosen.runs,
         single_server=single_server,
         data=data,
-        home=str(home or trainshed_home()),
+        home=str(home),
     )
 
 
@@ -298,8 +302,8 @@ def _channel(usual: str, name: str | None, **fields: str) -> dict[str, str]:
     return {"name": name or usual, "access": "argument" if name else "env", **fields}
 
 
-def prepare_data(bench: Bench) -> None:
-    """Make the data set when it is missing and can be made, and check what is there."""
+def prepare_data(bench: Bench, environ: Mapping[str, str]) -> None:
+    """Make the data set when it is missing and can be made (with these variables), and check what is there."""
     dataset = bench.scale.dataset
     if dataset is None or "://" in bench.data_folder:
         return  # the ranks say what they read, and are held to the checksum
@@ -312,7 +316,7 @@ def prepare_data(bench: Bench) -> None:
             )
         if folder.is_dir():
             folder.rmdir()
-        make_folder(Path(bench.folder, dataset.maker), folder)
+        make_folder(Path(bench.folder, dataset.maker), folder, environ)
     if dataset.checksum and (found := dataset_checksum(str(folder))) != dataset.checksum:
         text = f"{folder} has checksum {found}, the workload asks for {dataset.checksum}"
         raise UsageError(text, "remove the folder to generate it again", code="dataset-wrong")

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainshed.agent import environment, sandbox
+from trainshed.agent import environment, processes, sandbox
 from trainshed.engines.cluster.order import Order
 from trainshed.plan.model import NodePlan
 from trainshed.runs.directory import RunDirectory
@@ -95,7 +95,7 @@ class AgentProcess:
                 self._heard = time.monotonic()
 
     def _end_if_hung(self) -> None:
-        if is_starved(self._inner()):
+        if processes.is_starved(self._inner()):
             # Time that the machine did not give it does not count.
             self._heard = time.monotonic() - _SILENCE / 2
             return
@@ -107,15 +107,6 @@ class AgentProcess:
         self._process.wait()
         # The agent's own file: it has no other writer any more.
         self._run.node_writer(index, attempt).append(FailureSeen(attempt, failure))
-
-
-def is_starved(pid: int) -> bool:
-    """Whether a process waits for the processor or the disk rather than for nothing at all."""
-    with contextlib.suppress(OSError, IndexError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "stat").read_text().rpartition(") ")[2][0] in "RD":
-                return True
-    return False
 
 
 def _first_child(pid: int) -> int | None:

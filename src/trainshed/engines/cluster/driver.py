@@ -68,6 +68,8 @@ class Terms:
     store: Mapping[str, str] = field(default_factory=dict)
     """Variables of the object store, without its keys."""
     env: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the driver's own node, after the site's modules: search path, home, environments."""
     process_env: ProcessEnv | None = None
 
     @property
@@ -182,8 +184,8 @@ class ClusterDriver(ABC):
             Host(f.name, f.address, tuple(Device(i, a) for i, a in f.devices), f.first_port) for f in facts
         ]
         site = Site(
-            python=nodes.python_of(job),
-            search_path=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            python=nodes.python_of(job, terms.environ),
+            search_path=terms.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin",
             scratch=str(terms.scratch),
             library=str(nodes.PAYLOAD),
             isolated=isolation != "plain",
@@ -210,7 +212,7 @@ class ClusterDriver(ABC):
             attempt=self._attempt,
             isolation=isolation,
             scratch=str(terms.scratch),
-            visible=tuple(nodes.visible(job, self.run.home)),
+            visible=tuple(nodes.visible(job, self.run.home, terms.environ)),
             writable=tuple(nodes.writable(job, self.run, terms.cache)),
             hosts=planned.hosts_file,
             place=location,

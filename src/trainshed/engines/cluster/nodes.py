@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import sys
 from collections.abc import Mapping
@@ -33,8 +34,8 @@ _NEVER = ("proc", "dev", "sys", "run", "tmp", "var", "cache", "bin", "sbin", "et
 _LONGEST = 4096
 
 
-def python_of(job: JobSpec, environ: Mapping[str, str] | None = None) -> str:
-    """The interpreter that starts an entry; `environ` leads to the environments, by default the process's."""
+def python_of(job: JobSpec, environ: Mapping[str, str]) -> str:
+    """The interpreter that starts an entry; `environ` leads to the environments."""
     if job.image:
         return "python3"
     if job.environment is None:
@@ -44,8 +45,12 @@ def python_of(job: JobSpec, environ: Mapping[str, str] | None = None) -> str:
     return str(resolve(job.environment, environ).python)
 
 
-def visible(job: JobSpec, home: Path, environ: Mapping[str, str] | None = None) -> list[str]:
-    """What a node sees besides the system: Trainshed, interpreters and programs, the paths its job names."""
+def visible(job: JobSpec, home: Path, environ: Mapping[str, str]) -> list[str]:
+    """What a node sees besides the system: Trainshed, interpreters and programs, the paths its job names.
+
+    `environ` has the search path and the home of whoever submitted, see `personal_home`.
+    """
+    personal = personal_home(environ)
     paths = [str(PAYLOAD.parents[1]), sys.prefix, sys.base_prefix, sys.exec_prefix]
     paths += [str(Path(path).resolve()) for path in sys.path if path and Path(path).is_dir()]
     python = Path(python_of(job, environ))
@@ -58,36 +63,41 @@ def visible(job: JobSpec, home: Path, environ: Mapping[str, str] | None = None) 
             paths.append(source)
     paths += [
         folder
-        for entry in ((os.environ if environ is None else environ).get("PATH") or "").split(":")
-        if (folder := _installation(entry))
+        for entry in (environ.get("PATH") or "").split(":")
+        if (folder := _installation(entry, personal))
     ]
-    return list(dict.fromkeys([*paths, *named_paths(job, home)]))
+    return list(dict.fromkeys([*paths, *named_paths(job, home, personal)]))
 
 
-def named_paths(job: JobSpec, home: Path) -> list[str]:
+def personal_home(environ: Mapping[str, str]) -> Path:
+    """The home folder of whoever submitted: $HOME, or where this account's lies."""
+    return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def named_paths(job: JobSpec, home: Path, personal: Path) -> list[str]:
     """Existing files and folders of this machine that the job names: it finds them, read only.
 
-    Not the user's or Trainshed's home as a whole, nor anything in the latter: keys and other runs are there.
+    Not the user's (`personal`) or Trainshed's home as a whole, nor anything in the latter: keys and other runs lie there.
     """
     texts = [job.command or "", *job.env.values(), *map(str, job.parameters.values())]
     found = {path.rstrip("/.,") for text in texts for path in _ABSOLUTE.findall(text)}
-    return sorted(path for path in found if _is_shown(path, home))
+    return sorted(path for path in found if _is_shown(path, home, personal))
 
 
-def _is_shown(path: str, home: Path) -> bool:
+def _is_shown(path: str, home: Path, personal: Path) -> bool:
     where = Path(path)
-    apart = not any(kept.is_relative_to(where) for kept in (home, Path.home()))
+    apart = not any(kept.is_relative_to(where) for kept in (home, personal))
     apart = apart and not where.is_relative_to(home)
     allowed = where.parts[1:2] and where.parts[1] not in _NEVER
     return bool(apart and allowed and len(path) < _LONGEST and where.exists())
 
 
-def _installation(entry: str) -> str:
+def _installation(entry: str, personal: Path) -> str:
     """The folder whose programs are on the search path; of a user's home only the programs themselves."""
     path = Path(entry)
     if not path.is_absolute() or not path.is_dir() or len(path.parts) < 3:
         return ""
-    return str(path if path.parent.is_relative_to(Path.home()) else path.parent)
+    return str(path if path.parent.is_relative_to(personal) else path.parent)
 
 
 def cache_folder(home: Path) -> Path:

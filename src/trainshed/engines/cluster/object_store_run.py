@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainshed import store
+from trainshed.access import StoreAccess
 from trainshed.engines.cluster.starter import make_private_folder
 from trainshed.engines.cluster.step import LOG
 from trainshed.errors import TrainshedError
@@ -27,7 +27,7 @@ def run_in_object_store(
     `environ` holds the keys of the store; `log` is the cluster's log of the driver's output.
     """
     make_private_folder(run.path.parent.parent)
-    access = store.resolve(url.partition(":")[0], environ=environ)
+    access = StoreAccess.from_environment(environ, run.home).credentials(url.partition(":")[0])
     sync = StoreSync(run, url, access, None)
     _fetch_run(sync, log)
     sync.start()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import ipaddress
+import logging
 import os
 import secrets
 import select
@@ -38,6 +39,7 @@ from trainshed.spec.kinds import DeviceKind
 
 _ORDER_LIMIT = 600.0
 """Seconds a starter waits for its order: the slowest node of a large allocation may take long."""
+_log = logging.getLogger(__name__)
 _SIOCGIFADDR = 0x8915
 
 
@@ -79,7 +81,7 @@ def main() -> int:
         order = Order.from_line(line)
         return _work_in_object_store(run, index, order) if order.place else _work(run, index, order)
     except TrainshedError as error:
-        print(f"node {index} ({name}): {error}", file=sys.stderr, flush=True)
+        _log.error("node %d (%s): %s", index, name, error)
         return 1
     finally:
         if lease:
@@ -92,13 +94,13 @@ def _work_in_object_store(run: RunDirectory, index: int, order: Order) -> int:
     if index == 0:
         return _work(run, index, order)  # the driver uploads it
     # Loaded only where it is needed: a thousand starters may run at once.
-    from trainshed import store
+    from trainshed.access import StoreAccess
     from trainshed.runs.store_sync import StoreSync
 
     local = hosted(run, index)
     make_private_folder(local.path.parent.parent)
     make_private_folder(local.path)
-    access = store.resolve(url.partition(":")[0], environ=order.place)
+    access = StoreAccess.from_environment(order.place, local.home).credentials(url.partition(":")[0])
     sync = StoreSync(local, url, access, index)
     sync.fetch(
         lambda name: name == "plan.json" or name.startswith((f"node-{index}/", f"events/node-{index}-"))
@@ -109,8 +111,8 @@ def _work_in_object_store(run: RunDirectory, index: int, order: Order) -> int:
         code = _work(local, index, replace(order, writable=writable))
         sync.finish()
     except (TrainshedError, OSError) as error:
-        print(f"node {index}: its part of the run was not uploaded to {url}: {error}", file=sys.stderr)
-        print(f"node {index}: its files are in {local.path}", file=sys.stderr, flush=True)
+        _log.error("node %d: its part of the run was not uploaded to %s: %s", index, url, error)
+        _log.error("node %d: its files are in %s", index, local.path)
         return 1
     shutil.rmtree(local.path, ignore_errors=True)
     return code

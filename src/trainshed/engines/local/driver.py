@@ -239,7 +239,7 @@ class Driver:
         for agent in living:
             if now - agent.heard <= _SILENCE:
                 continue
-            if _is_starved(agent.first_process or agent.process.pid):
+            if processes.is_starved(agent.first_process or agent.process.pid):
                 agent.heard = now - _SILENCE / 2  # time that the machine did not give it does not count
                 continue
             agent.why_killed = f"no message from its agent for {_SILENCE:.0f} s"
@@ -331,15 +331,6 @@ def _read_beat(agent: _Agent) -> bool:
     if data:
         agent.heard = time.monotonic()
     return bool(data)
-
-
-def _is_starved(pid: int) -> bool:
-    """Whether a process waits for the processor or the disk rather than for nothing at all."""
-    with contextlib.suppress(OSError, IndexError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "stat").read_text().rpartition(") ")[2][0] in "RD":
-                return True
-    return False
 
 
 def _kill(pid: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from trainshed import devices as machine
 from trainshed import files
-from trainshed.agent import environment, sandbox
+from trainshed.agent import sandbox
 from trainshed.devices import cpu
 from trainshed.engines.base import (
     DEFAULT_PRIORITY,
@@ -41,6 +41,7 @@ from trainshed.engines.cluster.nodes import (
     PAYLOAD,
     cache_folder,
     named_paths,
+    personal_home,
     python_of,
     visible,
     writable,
@@ -120,7 +121,7 @@ class LocalEngine(Engine):
                 stderr=log,
                 pass_fds=[alive, *lease.filenos()],
                 start_new_session=True,
-                env={"PATH": context.search_path, **environment.clean(context.environ)},
+                env=context.process_variables(),
             )
         self._drivers.append(driver)
         assert driver.stdin is not None
@@ -243,7 +244,9 @@ class LocalEngine(Engine):
             why = sandbox.why_not() or "as requested"
             notes.append(f"no isolation ({why}): {sandbox.WITHOUT}")
         elif isolation == "sandbox" and (
-            named := sandbox.shown(named_paths(job, context.home), planned.nodes[0])
+            named := sandbox.shown(
+                named_paths(job, context.home, personal_home(context.environ)), planned.nodes[0]
+            )
         ):
             notes.append(f"visible read-only, because the job names them: {', '.join(named)}")
         if job.preemptible or job.priority != DEFAULT_PRIORITY:

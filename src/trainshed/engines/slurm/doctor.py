@@ -13,7 +13,6 @@ from trainshed.engines.base import Check, Context
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
-from trainshed.runs.locations import Access
 from trainshed.spec.kinds import DeviceKind
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -123,8 +122,7 @@ def _runs(chosen: SlurmSettings, context: Context) -> Check:
     """Where runs lie so that all nodes read them: in a shared folder, or in an object store."""
     if url := chosen.profile.runs:
         try:
-            keys = Access(context.environ, context.home).keys(url)
-            found = store.exists("/".join(url.split("/")[:3]), credentials=keys)
+            found = store.exists("/".join(url.split("/")[:3]), credentials=context.store.keys(url))
         except TrainshedError as error:
             return Check("runs", False, f"{url}: {error.message}", error.hint)
         return Check(

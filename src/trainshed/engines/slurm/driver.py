@@ -162,6 +162,7 @@ def drive(run: RunDirectory, sync: StoreSync | None = None, access: Mapping[str,
             emulate=left.emulate,
             store=left.store,
             env=environment.job_env(os.environ),
+            environ=dict(os.environ),
             process_env=environment.process_env(profile.cpus_per_device),
         )
         values = submission.secrets(run, bool(job.secrets or left.store))

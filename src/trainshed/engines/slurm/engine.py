@@ -99,7 +99,6 @@ class SlurmEngine(Engine):
     def launch(self, prepared: Prepared, runs: Sequence[RunDirectory], locks: Sequence[int]) -> None:
         private: _Private = prepared.private
         profile, context = private.settings.profile, prepared.request.context
-        access = locations.Access(context.environ, context.home)
         if profile.login:
             from trainshed.engines.slurm import remote
 
@@ -113,7 +112,7 @@ class SlurmEngine(Engine):
             from trainshed.runs import store_sync
 
             brought = submission.bring(private.values, profile.runs, context)
-            keys = access.keys(profile.runs)
+            keys = context.store.keys(profile.runs)
             for run in runs:
                 url = f"{profile.runs}/{run.id}"
                 run.write("job.yaml", dump_job(store_sync.begin(run, url, prepared.request.job, keys)))
@@ -125,13 +124,13 @@ class SlurmEngine(Engine):
             job = Slurm(profile.slurm_conf).submit(prepared.text, brought)
         except BaseException:
             for run in runs:
-                with contextlib.suppress(TrainshedError):  # the first error must be reported
-                    locations.remove(run, access)
+                with contextlib.suppress(TrainshedError):  # what went wrong first is what must be told
+                    locations.remove(run, context.store)
             raise
         for index, run in enumerate(runs):
             run.writer("submit").append(Accepted(job if len(runs) == 1 else f"{job}_{index}"))
             with contextlib.suppress(TrainshedError):  # the driver says it too, once it has begun
-                locations.publish(run, "submit", access=access)
+                locations.publish(run, context.store, "submit")
 
     def poll(self, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         found: dict[str, EngineStatus] = {}

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trainshed import store
 from trainshed.engines.base import Context
 from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
@@ -54,8 +53,8 @@ def keep(run: RunDirectory, values: dict[str, str]) -> None:
 
 
 def bring(values: Mapping[str, str], url: str, context: Context) -> dict[str, str]:
-    """The variables with which Slurm passes the driver its secrets and the store's settings."""
-    access = store.resolve(url.partition(":")[0], environ=context.environ, home=context.home).environment()
+    """The variables with which Slurm brings the driver its secrets and the way to the store."""
+    access = context.store.credentials(url.partition(":")[0]).environment()
     return {VARIABLE: json.dumps({"secrets": dict(values), "store": access})}
 
 

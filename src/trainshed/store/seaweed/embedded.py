@@ -20,7 +20,6 @@ from typing import Any
 
 from trainshed.errors import NotFoundError, RefusedError
 from trainshed.files import is_held, locked
-from trainshed.home import trainshed_home
 from trainshed.payload.modelarts.trainshed_store.credentials import Credentials, make
 from trainshed.payload.modelarts.trainshed_store.errors import StoreError
 from trainshed.payload.modelarts.trainshed_store.s3.calls import Patience
@@ -60,8 +59,8 @@ class Status:
     weed: str
 
 
-def folder(home: Path | None = None) -> Path:
-    return (home or trainshed_home()) / "store"
+def folder(home: Path) -> Path:
+    return home / "store"
 
 
 def find_weed() -> str:
@@ -77,9 +76,8 @@ def find_weed() -> str:
     return found
 
 
-def ensure_running(home: Path | None = None) -> Endpoint:
+def ensure_running(home: Path) -> Endpoint:
     """Start the store unless it runs; of many callers one starts it and all wait for it."""
-    home = home or trainshed_home()
     root = folder(home)
     found = _running(home)
     if found:
@@ -99,7 +97,7 @@ def ensure_running(home: Path | None = None) -> Endpoint:
         return found
 
 
-def stop(home: Path | None = None) -> bool:
+def stop(home: Path) -> bool:
     """Stop the store and its watcher; says whether it ran. Returns when its ports are free."""
     root = folder(home)
     state = _state(root)
@@ -116,10 +114,10 @@ def stop(home: Path | None = None) -> bool:
     return True
 
 
-def status(home: Path | None = None) -> Status:
+def status(home: Path) -> Status:
     root = folder(home)
     state = _state(root) or {}
-    running = _running(home or trainshed_home()) is not None
+    running = _running(home) is not None
     store_pid = int(state.get("store_pid", 0)) if running else 0
     data = root / "data"
     size = sum(f.stat().st_blocks * 512 for f in data.rglob("*") if f.is_file()) if data.is_dir() else 0
@@ -140,9 +138,8 @@ def status(home: Path | None = None) -> Status:
     )
 
 
-def reload_identities(home: Path | None = None) -> None:
-    """Notify a running store that users or permissions changed, and make the buckets that belong to them."""
-    home = home or trainshed_home()
+def reload_identities(home: Path) -> None:
+    """Tell a running store that users or rights changed, and make the buckets that belong to them."""
     root = folder(home)
     state = _state(root)
     endpoint = _running(home)
@@ -165,11 +162,9 @@ def _make_buckets(endpoint: Endpoint) -> None:
 
 
 def _spawn(root: Path, weed: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    # The store must not inherit a job's or a user's secrets.
-    for name in list(environment):
-        if name.startswith(("AWS_", "OBS_")):
-            del environment[name]
+    # It belongs to the home: whoever happens to start it passes on nothing of their own.
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    environment = {**kept, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     with open(root / "watch.log", "ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "trainshed.store.seaweed.watch", str(root), weed],
@@ -242,8 +237,9 @@ def _watcher_alive(root: Path) -> bool:
 
 
 def _memory(pid: int) -> int | None:
+    import psutil
+
     try:
-        text = Path(f"/proc/{pid}/statm").read_text()
-    except OSError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return None
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")

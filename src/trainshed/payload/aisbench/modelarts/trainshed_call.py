@@ -18,7 +18,7 @@ def call(verb, **fields):
             "AIS_BENCH_PYTHON is not set: start this script with `./ais-bench-stubs python SCRIPT`"
         )
     done = subprocess.run(
-        [python, "-m", "trainshed.aisbench", "sdk", verb],
+        [python, "-m", "trainshed.cli.stubs", "sdk", verb],
         input=json.dumps(fields, default=str),
         env=_environment(),
         capture_output=True,

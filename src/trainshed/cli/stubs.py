@@ -13,10 +13,13 @@ good but the Tester has not acknowledged it, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,11 @@ from trainshed.aisbench import moving, published, results, sdk, train, watched
 from trainshed.aisbench.config import Package, TestConfig, read_test_config
 from trainshed.aisbench.registry import Version
 from trainshed.aisbench.stublog import StubLog, TransmitServer
+from trainshed.aisbench.train import PackageCaller
 from trainshed.api import Client
+from trainshed.cli import process
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
-from trainshed.tester.spool import TOKEN_VARIABLE
+from trainshed.tester.spool import TOKEN_VARIABLE, Participant
 
 _DELIVER_SECONDS = 300.0
 _INIT_FAILED, _TRAIN_FAILED, _RESULT_FAILED, _NOT_DELIVERED, _STOPPED = 1, 2, 4, 5, 130
@@ -54,13 +59,14 @@ def _main(argv: list[str]) -> int:
                 return _collect(_package(Path.cwd()), network="test" not in rest)
             case ["move-secrets"]:
                 package = _package(Path.cwd())
-                _, access, _ = train.prepare(package)
-                print(f"moved to {moving.move(package, access)}; modelarts_config.py no longer holds them")
+                ready = train.prepare(package, PackageCaller(os.environ))
+                moved = moving.move(package, ready.access, ready.client.home)
+                print(f"moved to {moved}; modelarts_config.py no longer holds them")
                 return 0
             case ["python", _, *_]:
                 return _python(_package(Path.cwd()), argv[1:])
             case ["sdk", verb]:
-                return sdk.main(verb)
+                return _sdk(verb)
             case ["modelarts", *rest]:
                 return _modelarts(rest)
             case ["step", name, folder]:
@@ -76,7 +82,9 @@ def _main(argv: list[str]) -> int:
 
 def _run(package: Package, network: bool) -> int:
     config = read_test_config(package, needed=network)
-    log = StubLog(package.log / "stub.log")
+    log = StubLog(package.log / "stub.log", _show)
+    caller, participant = PackageCaller(os.environ, _show), Participant.from_environment(os.environ)
+    client = caller.client()
     log.info(config.line())
     log.info("ais bench stubs begin run")
     log.info(f"workpath:{package.root} go testcase.")
@@ -85,24 +93,24 @@ def _run(package: Package, network: bool) -> int:
     transmit = TransmitServer(_transmit_address(), lambda: progress)
     log.info(f"Transmit_server start listen {transmit.host} : {transmit.port}")
     try:
-        published.check_python(package)
+        published.check_python(package, os.environ)
         nonce = ""
         if network:
             results.check_model(package, config)
-            _greet(config)
-            nonce = watched.ask_nonce(config, log)
+            _greet(config, participant)
+            nonce = watched.ask_nonce(config, participant, log)
         published.clear_reported(package)
-        before = train.newest(package)
-        with watched.watched(nonce, config, log):
+        before = train.newest(package, client)
+        with watched.watched(nonce, config, client, participant, log):
             code = _benchmark(package, nonce)
-        made = train.newest(package)
+        made = train.newest(package, client)
         progress["state"] = "collecting"
         if code == 0 and published.is_published(package):
-            code = _collect_published(package, config, log, made if made != before else None)
+            code = _collect_published(package, config, log, caller, made if made != before else None)
         if code == 0:
-            code = _conclude(package, config, log, network)
+            code = _conclude(package, config, log, participant, network)
         else:
-            _explain(package, log, code, made if made != before else None)
+            _explain(package, log, code, client, made if made != before else None)
         return code
     except TrainshedError as error:
         log.error(str(error))
@@ -118,7 +126,7 @@ def _benchmark(package: Package, nonce: str) -> int:
     script = package.code / "benchmark.sh"
     if not script.is_file():
         raise NotFoundError(f"{script} is missing", "unpack the package again")
-    env = os.environ | published.environment(package)
+    env = os.environ | published.environment(package, os.environ)
     env[watched.VARIABLE] = nonce
     env.pop(TOKEN_VARIABLE, None)  # scripts of a package must not see the Tester's token
     process = subprocess.Popen(
@@ -136,8 +144,7 @@ def _benchmark(package: Package, nonce: str) -> int:
         signals.append(number)
         os.killpg(process.pid, signal.SIGTERM)
 
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with _handling(stop):
         assert process.stdout
         with (package.log / "benchmark.log").open("ab") as log:
             while chunk := os.read(process.stdout.fileno(), 1 << 16):
@@ -146,27 +153,27 @@ def _benchmark(package: Package, nonce: str) -> int:
                 sys.stdout.buffer.write(chunk)
                 sys.stdout.flush()
         code = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return _STOPPED if signals else code if code >= 0 else 128 - code
 
 
 def _python(package: Package, arguments: list[str]) -> int:
     """A script of the package by hand, such as train_modelarts.py --action stop."""
-    python = published.check_python(package)
-    env = os.environ | published.environment(package)
+    python = published.check_python(package, os.environ)
+    env = os.environ | published.environment(package, os.environ)
     return subprocess.run([python, *arguments], env=env, check=False).returncode
 
 
-def _collect_published(package: Package, config: TestConfig, log: StubLog, made: Version | None) -> int:
+def _collect_published(
+    package: Package, config: TestConfig, log: StubLog, caller: PackageCaller, made: Version | None
+) -> int:
     """The result of a job that a published package's own script has followed to its end."""
     if made is None:
         log.error("benchmark.sh started no training job; see log/benchmark.log")
         return _TRAIN_FAILED
     try:
-        train.again(package)
-        _, result = results.build(package, config)
+        with _stoppable(caller.environ) as stoppable:
+            train.again(package, stoppable)
+        _, result = results.build(package, config, caller.client().home)
         for text in published.disagreements(
             package, results.found_in(package), results.single_server(package)
         ):
@@ -179,45 +186,49 @@ def _collect_published(package: Package, config: TestConfig, log: StubLog, made:
         return _RESULT_FAILED
 
 
-def _explain(package: Package, log: StubLog, code: int, made: Version | None) -> None:
+def _explain(package: Package, log: StubLog, code: int, client: Client, made: Version | None) -> None:
     """Why there is no result; a job that nobody follows any more is not left behind after Ctrl-C."""
     if code == _STOPPED and made is not None:
-        train.stop_version(Client(), made, "Ctrl-C")
-    reason = train.why_failed(made) if made is not None and published.is_published(package) else ""
-    if reason:
-        log.error(reason)
+        train.stop_version(client, made, "Ctrl-C")
+    words = train.why_failed(made, client) if made is not None and published.is_published(package) else ""
+    if words:
+        log.error(words)
     log.error(f"benchmark.sh ended with {code}; see {package.log / 'benchmark.log'}")
-    if train.still_runs(package):
-        log.warning("the job still runs: `ais-bench-stubs collect` resumes it, --action stop ends it")
+    if train.still_runs(package, client):
+        log.warning("the job still runs: `ais-bench-stubs collect` takes it up, --action stop ends it")
 
 
 def _collect(package: Package, network: bool) -> int:
     """The rest of a run whose stubs were killed."""
     config = read_test_config(package, needed=network)
-    log = StubLog(package.log / "stub.log")
+    log = StubLog(package.log / "stub.log", _show)
+    participant = Participant.from_environment(os.environ)
+    client = PackageCaller(os.environ).client()
     log.info("ais bench stubs collect again")
-    with watched.watched(watched.nonce_of(package) if network else "", config, log):
-        train.again(package)
-    results.build(package, config)
-    return _conclude(package, config, log, network)
+    nonce = watched.nonce_of(package, client) if network else ""
+    with watched.watched(nonce, config, client, participant, log), _stoppable(os.environ) as caller:
+        train.again(package, caller)
+    results.build(package, config, client.home)
+    return _conclude(package, config, log, participant, network)
 
 
-def _conclude(package: Package, config: TestConfig, log: StubLog, network: bool) -> int:
+def _conclude(
+    package: Package, config: TestConfig, log: StubLog, participant: Participant, network: bool
+) -> int:
     """Show the result block and, in a network test, hand the result in."""
-    folder = package.result / results.version_of(package).label
+    folder = package.result / results.version_of(package, participant.home).label
     log.info((folder / "train_result_info.txt").read_text("utf-8"))
-    code = _deliver(folder, config, log) if network else 0
+    code = _deliver(folder, config, participant, log) if network else 0
     print(f"result: {folder}\nrun it again: ./ais-bench-stubs{'' if network else ' test'}", flush=True)
     return code
 
 
-def _greet(config: TestConfig) -> None:
-    """Ask the Tester about the test before hours are spent on it; does not wait for a Tester that cannot be reached."""
+def _greet(config: TestConfig, participant: Participant) -> None:
+    """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
     from trainshed.tester.client import TesterClient, UnreachableError
-    from trainshed.tester.spool import find_token
     from trainshed.tester.verify import same_value
 
-    token = find_token(config.testid, config.tester_token_file)
+    token = participant.find_token(config.testid, config.tester_token_file)
     try:
         with TesterClient(config.url, config.testid, token, config.tester_ca_file) as client:
             test = client.test()
@@ -230,16 +241,16 @@ def _greet(config: TestConfig) -> None:
             raise UsageError(text, "correct config.json or ask the organiser")
 
 
-def _deliver(folder: Path, config: TestConfig, log: StubLog) -> int:
+def _deliver(folder: Path, config: TestConfig, participant: Participant, log: StubLog) -> int:
     from trainshed.tester.deliver import verdict_of
     from trainshed.tester.spool import Spool
 
-    spool = Spool()
+    spool = Spool(participant)
     entry = spool.keep(folder, config.url, config.testid, config.tester_token_file, config.tester_ca_file)
     try:
         spool.send(entry, _DELIVER_SECONDS, log.warning)
         log.info(f"result sent to tester {config.url}, acknowledged as {entry.upload}")
-        state = verdict_of(entry, 120.0)
+        state = verdict_of(entry, participant, 120.0)
         log.info(f"tester verdict: {state['state']}")
         for finding in state["receipt"]["findings"]:
             log.error(f"tester: {finding['code']}: {finding['message']}")
@@ -260,31 +271,63 @@ def _modelarts(argv: list[str]) -> int:
     parser.add_argument("--root", type=Path, default=Path.cwd(), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     package = _package(options.root)
-    if options.modelarts_version:
-        os.environ["MODELARTS_VERSION"] = options.modelarts_version
-    if options.single_server_mode:
-        os.environ["SINGLESERVER_MODE"] = options.single_server_mode
+    chosen = {"MODELARTS_VERSION": options.modelarts_version, "SINGLESERVER_MODE": options.single_server_mode}
+    environ = os.environ | {name: value for name, value in chosen.items() if value}
     if options.action == "stop":
-        return 0 if train.stop(package, options.job_id) else 1
-    train.run(package, options.local_code_path)
+        return 0 if train.stop(package, PackageCaller(environ, _show), options.job_id) else 1
+    with _stoppable(environ) as caller:
+        train.run(package, caller, options.local_code_path)
+    return 0
+
+
+def _sdk(verb: str) -> int:
+    """One call of the `modelarts` SDK: its fields on standard input, its answer on standard output."""
+    root = os.environ.get("AIS_BENCH_ROOT")
+    if not root:
+        raise UsageError("AIS_BENCH_ROOT is not set", "start the package with ./ais-bench-stubs")
+    answer = sdk.answer(verb, Package(Path(root)), json.load(sys.stdin), PackageCaller(os.environ))
+    json.dump(answer, sys.stdout)
     return 0
 
 
 def _step(name: str, package: Package) -> int:
     """One step of benchmark.sh that is not training."""
     if name == "init":
-        _, access, _ = train.prepare(package)
-        for text in moving.warnings(package, access):
+        ready = train.prepare(package, PackageCaller(os.environ))
+        for text in moving.warnings(package, ready.access):
             print(f"warning: {text}", flush=True)
     elif name == "eval":
         print(f"accuracy:{results.check_accuracy(package)}", flush=True)
     elif name == "result":
-        folder, result = results.build(package, read_test_config(package, needed=False))
+        folder, result = results.build(package, read_test_config(package, needed=False), process.home())
         for reason in result.reasons + [r for run in result.runs for r in run.reasons]:
             print(f"invalid result: {reason.code}: {reason.message}", flush=True)
         print(f"result: {folder}", flush=True)
         return 0 if result.status == "valid" else 1
     return 0
+
+
+@contextmanager
+def _stoppable(environ: Mapping[str, str]) -> Iterator[PackageCaller]:
+    """A caller whose signals ask for the job's end, instead of ending this process."""
+    received: list[int] = []
+    with _handling(lambda number, _frame: received.append(number)):
+        yield PackageCaller(environ, _show, lambda: bool(received))
+
+
+@contextmanager
+def _handling(handler: Callable[[int, Any], object]) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
 
 
 def _package(root: Path) -> Package:
@@ -300,3 +343,7 @@ def _package(root: Path) -> Package:
 def _transmit_address() -> tuple[str, int]:
     host, _, port = os.environ.get("AIS_BENCH_TRANSMIT", "127.0.0.1:9990").rpartition(":")
     return host or "127.0.0.1", int(port) if port.isdigit() else 9990
+
+
+if __name__ == "__main__":
+    main()
