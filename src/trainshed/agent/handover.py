@@ -12,10 +12,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from trainshed.errors import TrainshedError
+from trainshed.runs import documents
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,11 @@ class Handover:
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Handover:
-        try:
-            data = json.loads(line)
-            if data["version"] != VERSION:
-                raise ValueError(f"format {data['version']}, this release reads {VERSION}")
-            return cls(**(data | {name: tuple(data[name]) for name in ("prefix", "hidden")}))
-        except (ValueError, KeyError, TypeError) as error:
-            raise TrainshedError(
-                f"the agent's handover cannot be understood: {error}",
-                "driver and nodes must run the same release of Trainshed",
-                code="other-release",
-            ) from error
+        def make(data: Mapping[str, Any]) -> Handover:
+            return cls(**{**data, **{name: tuple(data[name]) for name in ("prefix", "hidden")}})
+
+        remedy = "driver and nodes must run the same release of Trainshed"
+        return documents.understand(line, VERSION, make, "the agent's handover", remedy)
 
 
 def read_handover(path: str | None) -> Handover:

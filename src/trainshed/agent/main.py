@@ -266,9 +266,13 @@ def main() -> int:
     parser.add_argument("--node", required=True, type=int)
     parser.add_argument("--handover")
     options = parser.parse_args()
-    given = read_handover(options.handover)
     run = RunDirectory(options.run)
-    plan = Plan.from_json(run.plan_json())
+    try:
+        given = read_handover(options.handover)
+        plan = Plan.from_json(run.plan_json())
+    except TrainshedError as error:
+        print(f"trainshed agent: {error}", file=sys.stderr, flush=True)
+        return 1
     environment.adopt_store(plan, given.secrets)
     return Agent(run, plan, plan.nodes[options.node], given).serve()
 

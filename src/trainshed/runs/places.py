@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainshed.errors import NotFoundError, TrainshedError
 from trainshed.files import read_regular
+from trainshed.runs import documents
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.outcome import Failure
@@ -70,16 +71,13 @@ def mark(run: RunDirectory, place: RunPlace) -> None:
 
 def place_of(run: RunDirectory) -> RunPlace:
     try:
-        data = json.loads(read_regular(run.path / FILE))
-        if data["version"] != VERSION:
-            raise ValueError(f"format {data['version']!s:.40}, this release reads {VERSION}")
-        place = RunPlace(**data)
+        place = documents.parse(read_regular(run.path / FILE), VERSION, lambda data: RunPlace(**data))
         if not all(isinstance(text, str) for text in (place.url, place.path, place.upload)):
             raise TypeError("a path is not text")
         if not isinstance(place.site, dict):
             raise TypeError("site is not a mapping")
         return place
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UnreadableRunError(
             f"run {run.id}: place.json cannot be read: {error}",
             f"`trainshed rm --force {run.id}` removes the copy on this machine",
