@@ -7,16 +7,18 @@ that the driver lives), or in a file that only its owner can read.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainshed import files
 from trainshed.runs import documents
 
 VERSION = 2
+_LIMIT = 300.0
+"""Seconds for the driver to say what is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,7 @@ def read_handover(path: str | None) -> Handover:
     """From a file (given by the engine), or else from standard input."""
     if path is not None:
         return Handover.from_line(Path(path).read_text())
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 1)  # no further than the line's end: a word to stop may follow
-        if not piece:
-            raise SystemExit("trainshed agent: started by hand? it is given its task by an engine")
-        line += piece
+    line = files.read_line(sys.stdin.fileno(), _LIMIT)  # no further than its end: a word to stop may follow
+    if not line:
+        raise SystemExit("trainshed agent: its driver is gone, or gave it nothing to do")
     return Handover.from_line(line)
