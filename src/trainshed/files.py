@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import stat
 import struct
 import time
@@ -73,6 +74,41 @@ def read_regular(path: Path, most: int = 256 << 20) -> bytes:
         return data
     finally:
         os.close(handle)
+
+
+def read_line(handle: int, seconds: float) -> bytes:
+    """One line of a pipe or socket, and no byte more; empty if it does not come whole within so many seconds."""
+    deadline, line = time.monotonic() + seconds, b""
+    while not line.endswith(b"\n"):
+        if not _ready(handle, select.POLLIN, deadline):
+            return b""
+        piece = os.read(handle, 1)
+        if not piece:
+            return b""
+        line += piece
+    return line
+
+
+def write_within(handle: int, data: bytes, seconds: float) -> None:
+    """All of it into a pipe or socket; TimeoutError if the other side does not take it in time: it may be frozen."""
+    deadline, left = time.monotonic() + seconds, memoryview(data)
+    was = os.get_blocking(handle)
+    os.set_blocking(handle, False)
+    try:
+        while left:
+            try:
+                left = left[os.write(handle, left) :]
+            except BlockingIOError:
+                if not _ready(handle, select.POLLOUT, deadline):
+                    raise TimeoutError(errno.ETIMEDOUT, f"not taken within {seconds:.0f} s") from None
+    finally:
+        os.set_blocking(handle, was)
+
+
+def _ready(handle: int, event: int, deadline: float) -> bool:
+    poll = select.poll()  # unlike select(), for any number of open files
+    poll.register(handle, event)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
 
 def is_full(folder: Path) -> bool:

@@ -118,7 +118,7 @@ def test_stale_code_does_not_survive_an_upload(tmp_path: Path) -> None:
 def test_logs_are_synced_under_the_promised_names_and_only_once(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.node(0).mkdir(parents=True)
-    plan = {"nodes": [{"index": 0, "log": {"name": "job1-job-x-0.log"}}]}
+    plan = {"version": 2, "nodes": [{"index": 0, "log": {"name": "job1-job-x-0.log"}}]}
     (run.path / "plan.json").write_text(json.dumps(plan))
     log = run.node(0) / "rank-0.log"
     log.write_text("one\ntw")

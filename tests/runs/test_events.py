@@ -187,7 +187,7 @@ def test_a_plan_that_is_none_is_one_sentence(tmp_path: Path, content: bytes) -> 
     assert run.id in caught.value.message and "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("data", [{}, {"version": 99}, {"version": None}, {"version": 1, "nodes": 7}])
+@pytest.mark.parametrize("data", [{}, {"version": 99}, {"version": None}, {"version": 2, "nodes": 7}])
 def test_the_plan_of_another_release_is_refused_in_one_sentence(data: dict[str, Any]) -> None:
     with pytest.raises(TrainshedError) as caught:
         Plan.from_json(data)
@@ -214,7 +214,7 @@ def test_the_place_of_another_release_is_refused_in_one_sentence(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"version": 0}', '{"version": 1, "secret": "x", "moon": 1}']
+    "text", ["", "[]", "{}", '{"version": 0}', '{"version": 2, "secret": "x", "moon": 1}']
 )
 def test_the_handover_of_another_release_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(TrainshedError, match="cannot parse the agent's handover") as caught:

@@ -7,15 +7,18 @@ that the driver lives), or in a file that only its owner can read.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from trainshed.errors import TrainshedError
+from trainshed import files
+from trainshed.runs import documents
 
-VERSION = 1
+VERSION = 2
+_LIMIT = 300.0
+"""Seconds for the driver to say what is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +47,18 @@ class Handover:
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Handover:
-        try:
-            data = json.loads(line)
-            if data["version"] != VERSION:
-                raise ValueError(f"format {data['version']}, this release reads {VERSION}")
-            return cls(**(data | {name: tuple(data[name]) for name in ("prefix", "hidden")}))
-        except (ValueError, KeyError, TypeError) as error:
-            raise TrainshedError(
-                f"cannot parse the agent's handover: {error}",
-                "driver and nodes must run the same release of Trainshed",
-                code="other-release",
-            ) from error
+        def make(data: Mapping[str, Any]) -> Handover:
+            return cls(**{**data, **{name: tuple(data[name]) for name in ("prefix", "hidden")}})
+
+        remedy = "driver and nodes must run the same release of Trainshed"
+        return documents.understand(line, VERSION, make, "the agent's handover", remedy)
 
 
 def read_handover(path: str | None) -> Handover:
     """From a file (given by the engine), or else from standard input."""
     if path is not None:
         return Handover.from_line(Path(path).read_text())
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 1)  # no further than the line's end: a request to stop may follow
-        if not piece:
-            raise SystemExit("trainshed agent: no handover; agents are started by an engine, not by hand")
-        line += piece
+    line = files.read_line(sys.stdin.fileno(), _LIMIT)  # no further than its end: a word to stop may follow
+    if not line:
+        raise SystemExit("trainshed agent: its driver is gone, or gave it nothing to do")
     return Handover.from_line(line)

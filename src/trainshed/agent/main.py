@@ -268,9 +268,13 @@ def main() -> int:
     parser.add_argument("--node", required=True, type=int)
     parser.add_argument("--handover")
     options = parser.parse_args()
-    handover = read_handover(options.handover)
     run = RunDirectory(options.run)
-    plan = Plan.from_json(run.plan_json())
+    try:
+        handover = read_handover(options.handover)
+        plan = Plan.from_json(run.plan_json())
+    except TrainshedError as error:
+        print(f"trainshed agent: {error}", file=sys.stderr, flush=True)
+        return 1
     return Agent(run, plan, plan.nodes[options.node], handover).serve()
 
 

@@ -111,7 +111,7 @@ class Watch:
         self._cards: list[Card] | None = None
         """The public keys of all nodes, once the coordinator has them."""
         self._going = self._finishing = self._failed = False
-        self._signalled = ""
+        self._signalled, self._from_driver = "", b""
         self._pumped = self._shown = time.monotonic()
         self._orphaned: float | None = None
         self._oom_kills = environment.oom_kills()
@@ -236,7 +236,7 @@ class Watch:
             self._send_heads()
         # What held this process up is not the coordinator's silence.
         self._link.heard = min(now, self._link.heard + held_up)
-        if now - self._link.heard > _SILENCE and not self._failed:
+        if now - self._link.heard > _SILENCE:
             raise self._abandoned(f"sent nothing for {_SILENCE:.0f} s")
 
     def _quietest(self) -> tuple[str, float] | None:
@@ -283,7 +283,11 @@ class Watch:
             self._selector.unregister(sys.stdin)
             failure = Failure(Cause.DRIVER, "the run's driver process is gone (it was killed)")
         else:
-            request = json.loads(data.split(b"\n")[0])
+            self._from_driver += data
+            line, end, _ = self._from_driver.partition(b"\n")
+            if not end:
+                return  # the rest of a long reason follows
+            request = json.loads(line)
             failure = Failure(Cause(request["cause"]), request["reason"])
         if self._coordinator:
             self._coordinator.request_stop(failure)

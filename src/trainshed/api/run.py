@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainshed.errors import NotFoundError, TrainshedError, UsageError
+from trainshed.errors import TrainshedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Event
@@ -126,7 +126,7 @@ class Run:
     def _first_process(self) -> tuple[str, ...]:
         try:
             return next((p.argv for n in self.plan().nodes for p in n.processes if not p.helper), ())
-        except NotFoundError:
+        except TrainshedError:  # no plan yet, or another release's
             return ()
 
     def outputs(self) -> list[tuple[str, str]]:

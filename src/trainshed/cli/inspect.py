@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainshed.cli.output import clock, prefix, print_json, print_json_list, print_table, since
-from trainshed.errors import TrainshedError
+from trainshed.errors import NotFoundError, TrainshedError
 
 if TYPE_CHECKING:
     from trainshed.api import Run
@@ -46,9 +46,14 @@ def show(run: RunId, as_json: Json = False) -> None:
     found = _find(run)
     summary, spent, ranks, notes, problem = _inspect(found)
     outputs = found.outputs()
+    homes: list[str] = []
+    try:
+        homes = _homes(found)
+    except TrainshedError as error:
+        problem = problem or error.message
     if as_json:
         shown = summary.to_json() | {"path": str(found.path), "phases": spent, "processes": ranks}
-        left = {"homes": _homes(found)} if _homes(found) else {}
+        left = {"homes": homes} if homes else {}
         shown["outputs"] = [{"name": name, "location": where} for name, where in outputs]
         print_json(shown | left | {"notes": notes} | ({"problem": problem} if problem else {}))
         return
@@ -82,7 +87,7 @@ def show(run: RunId, as_json: Json = False) -> None:
         print(f"output {name}: {where}")
     for note in notes:
         print(f"note: {note}")
-    for home in _homes(found):
+    for home in homes:
         print(f"home {home} (what the job left in ~)")
     print(f"directory {found.path}")
 
@@ -150,7 +155,7 @@ def _homes(found: Run) -> list[str]:
     """The folders in which what the job left in its home is kept."""
     try:
         nodes = found.directory.plan_json()["nodes"]
-    except (TrainshedError, KeyError, TypeError):
+    except (NotFoundError, KeyError, TypeError):
         return []
     kept = dict.fromkeys(str(node.get("kept_home") or "") for node in nodes)
     return [home for home in kept if home and Path(home).is_dir()]

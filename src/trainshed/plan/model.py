@@ -14,7 +14,8 @@ from typing import Any
 
 from trainshed.errors import TrainshedError
 
-VERSION = 1
+VERSION = 2
+"""Grows with every change of the fields below; `tests/data/formats.json` has them."""
 Env = Mapping[str, str]
 _QUOTED = re.compile(r"\$\((TRAINSHED_[A-Z_]+)\)")
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from trainshed.errors import NotFoundError, UsageError
 from trainshed.files import FULL, read_regular, write_atomic
+from trainshed.plan.model import check_version
 from trainshed.runs import events
 from trainshed.runs.events import (
     END,
@@ -222,6 +223,7 @@ class RunDirectory:
         return self.node(node) / f"{process}.log"
 
     def plan_json(self) -> dict[str, Any]:
+        """The plan as it was written; one of another release is refused."""
         try:
             data = json.loads(read_regular(self.path / "plan.json", _LARGEST_PLAN))
         except FileNotFoundError as error:
@@ -232,6 +234,7 @@ class RunDirectory:
             raise UnreadableRunError(f"run {self.id}: plan.json cannot be read: {error}") from error
         if not isinstance(data, dict):
             raise UnreadableRunError(f"run {self.id}: plan.json is not a plan")
+        check_version(data)
         return data
 
     def write(self, name: str, text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from trainshed.access import StoreAccess
 from trainshed.errors import NotFoundError, TrainshedError
 from trainshed.files import read_regular
+from trainshed.runs import documents
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.outcome import Failure
@@ -47,16 +48,13 @@ def make_mirror(run: RunDirectory, location: RunLocation) -> None:
 
 def location_of(run: RunDirectory) -> RunLocation:
     try:
-        data = json.loads(read_regular(run.path / FILE))
-        if data["version"] != VERSION:
-            raise ValueError(f"format {data['version']!s:.40}, this release reads {VERSION}")
-        location = RunLocation(**data)
+        location = documents.parse(read_regular(run.path / FILE), VERSION, lambda data: RunLocation(**data))
         if not all(isinstance(text, str) for text in (location.url, location.path, location.upload)):
             raise TypeError("a path is not text")
         if not isinstance(location.site, dict):
             raise TypeError("site is not a mapping")
         return location
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UnreadableRunError(
             f"run {run.id}: place.json cannot be read: {error}",
             f"`trainshed rm --force {run.id}` removes the copy on this machine",

@@ -222,7 +222,7 @@ def test_a_frozen_agent_is_declared_lost_and_killed_and_a_starved_one_is_not(
     struck: list[int] = []
     told: list[str] = []
     monkeypatch.setattr(driver, "_kill", struck.append)
-    monkeypatch.setattr(driver.processes, "is_starved", lambda pid: pid == 102)
+    monkeypatch.setattr(driver, "is_starved", lambda pid: pid == 102)
     driven = driver_of(RunDirectory(tmp_path), frozen, starved)
     monkeypatch.setattr(driven, "_tell", lambda failure: told.append(failure.reason))
     for _ in range(3):

@@ -13,7 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from trainshed.agent import environment, processes, sandbox
+from trainshed import files
+from trainshed.agent import environment, sandbox
+from trainshed.agent.processes import is_starved
 from trainshed.engines.cluster.order import Order
 from trainshed.plan.model import NodePlan
 from trainshed.runs.directory import RunDirectory
@@ -23,6 +25,10 @@ from trainshed.runs.states import Cause
 
 _SILENCE = 60.0
 """Seconds without a sign of life from an agent that is not waiting for the processor, until it is killed."""
+STARVED = 900.0
+"""The most seconds of silence that are forgiven to an agent that waits for the processor or the disk."""
+_CLOSING = 3600.0
+"""The longest an agent may take to end once its driver is gone."""
 _TICK = 0.5
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +64,8 @@ class AgentProcess:
                 env=environment.clean(os.environ),
             )
         self._handle = os.pidfd_open(self._process.pid)
-        self._heard = time.monotonic()
+        self._heard, self._forgiven = time.monotonic(), 0.0
+        self._ends_by = float("inf")
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -68,8 +75,10 @@ class AgentProcess:
         """Until it has ended: what the driver says is passed on, and one that hangs is killed."""
         while self._process.poll() is None:
             self._relay()
-            if time.monotonic() - self._heard > _SILENCE:
+            if time.monotonic() - self._heard > _SILENCE + self._forgiven:
                 self._end_if_hung()
+            elif time.monotonic() > self._ends_by:
+                self._kill(f"its agent did not end within {_CLOSING:.0f} s after its driver")
         os.close(self._handle)
         self._line.close()
         code = self._process.returncode
@@ -87,20 +96,23 @@ class AgentProcess:
             if 0 in ready:
                 data = os.read(0, 1 << 16)
                 if data:
-                    self._line.sendall(data)
+                    files.write_within(self._line.fileno(), data, _SILENCE)
                 else:
-                    self._input_ended = True
+                    self._input_ended, self._ends_by = True, time.monotonic() + _CLOSING
                     self._line.shutdown(socket.SHUT_WR)  # by which the agent knows that the driver is gone
             if self._line.fileno() in ready and self._line.recv(1 << 12):
-                self._heard = time.monotonic()
+                self._heard, self._forgiven = time.monotonic(), 0.0
 
     def _end_if_hung(self) -> None:
-        if processes.is_starved(self._inner()):
+        if self._forgiven < STARVED and is_starved(self._inner()):
             # Time that the machine did not give it does not count.
-            self._heard = time.monotonic() - _SILENCE / 2
+            self._forgiven += _SILENCE / 2
             return
+        self._kill(f"nothing was heard of its agent for {_SILENCE:.0f} s")
+
+    def _kill(self, why: str) -> None:
         index, attempt = self._node.index, self._order.attempt
-        reason = f"node {index} ({self._node.name}) was lost: no message from its agent for {_SILENCE:.0f} s"
+        reason = f"node {index} ({self._node.name}) was lost: {why}"
         failure = Failure(Cause.NODE, reason, index, log=f"node-{index}/agent.log")
         self.signal(signal.SIGKILL)
         self._process.kill()

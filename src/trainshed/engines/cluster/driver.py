@@ -30,6 +30,7 @@ from trainshed.engines.cluster.order import Facts, Order, Question
 from trainshed.engines.cluster.starter import hosted
 from trainshed.engines.cluster.step import ANSWER, LOG, ClusterStep, Failed
 from trainshed.errors import TrainshedError
+from trainshed.files import is_held
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
@@ -260,6 +261,7 @@ class ClusterDriver(ABC):
     def _watch(self, step: ClusterStep, grace: float) -> int:
         """Until all agents have ended; a stop is passed on once, and has an end."""
         began, deadline, ended = time.monotonic(), None, None
+        gone = _Absence(self.run.node(0) / "alive.lock")
         while (code := step.wait(_TICK)) is None:
             if requested := self.run.stop_reason():
                 self.request_stop(Failure(Cause.STOP, requested))  # also where no signal got through
@@ -274,6 +276,9 @@ class ClusterDriver(ABC):
                 step.say(json.dumps({"cause": stop.cause.value, "reason": stop.reason}).encode() + b"\n")
             if deadline and len(self.run.stop_requests()) > 1:
                 deadline = min(deadline, time.monotonic() + grace)
+            if ended is None and gone.is_too_long():
+                # Nobody is left to record an end; whoever still holds the step hangs.
+                ended = time.monotonic()
             if self.is_superseded() or time.monotonic() > min(deadline or _NEVER, ended or _NEVER):
                 step.close()
         return code
@@ -318,6 +323,22 @@ class ClusterDriver(ABC):
             f"the cluster's launcher {describe_exit(code)}" if code < 0 else f"{reason} (exit code {code})"
         )
         return Outcome.of(Failure(Cause.NODE, reason, log=LOG, last_lines=tail(self.run.path / LOG, 5)))
+
+
+@dataclass
+class _Absence:
+    """Since when node 0's agent, which coordinates, is gone. It lives on the driver's machine.
+
+    One that was never seen says nothing: it may not have begun, and not every file system has locks.
+    """
+
+    lock: Path
+    _seen: float = _NEVER
+
+    def is_too_long(self) -> bool:
+        if is_held(self.lock):
+            self._seen = time.monotonic()
+        return time.monotonic() > self._seen + _AFTER_END
 
 
 def finish(run: RunDirectory, make: Callable[[], ClusterDriver], forget: Callable[[], None]) -> int:

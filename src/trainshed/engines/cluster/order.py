@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from trainshed.errors import TrainshedError
+from trainshed.runs import documents
 
 VERSION = 1
 _PREFIX = "trainshed-node "
@@ -105,15 +105,5 @@ class Order:
 
 
 def _read(line: str | bytes, what: str, make: Callable[[Mapping[str, Any]], _Message]) -> _Message:
-    try:
-        data = json.loads(line)
-        if data["version"] != VERSION:
-            raise ValueError(f"format {data['version']}, this release reads {VERSION}")
-        return make(data)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise TrainshedError(
-            f"cannot parse {what}: {reason}",
-            "driver and nodes must run the same release of Trainshed",
-            code="other-release",
-        ) from error
+    remedy = "driver and nodes must run the same release of Trainshed"
+    return documents.understand(line, VERSION, make, what, remedy)

@@ -16,7 +16,6 @@ import ipaddress
 import logging
 import os
 import secrets
-import select
 import shutil
 import signal
 import socket
@@ -26,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainshed import devices as machine
+from trainshed import files
 from trainshed.agent import homes, sandbox
 from trainshed.engines.cluster import containers, leases
 from trainshed.engines.cluster.child import AgentProcess
@@ -64,7 +64,7 @@ def make_private_folder(path: Path) -> Path:
 def main() -> int:
     run = RunDirectory(Path(sys.argv[1]))
     number, name, cpus = (os.environ.get(variable, "") for variable in sys.argv[2:5])
-    question = _read_line(_ORDER_LIMIT)
+    question = files.read_line(0, _ORDER_LIMIT)
     if not question:
         return 3  # the driver is gone, or has given up
     index, name = int(number), name or socket.gethostname()
@@ -74,7 +74,7 @@ def main() -> int:
         facts, lease = Facts(index, name, "", 0, (), 0, problem=f"{type(error).__name__}: {error}"), None
     sys.stdout.write(facts.to_line())
     sys.stdout.flush()
-    line = _read_line(_ORDER_LIMIT)
+    line = files.read_line(0, _ORDER_LIMIT)
     if not line:
         return 3
     try:
@@ -207,19 +207,6 @@ def _agent(run: RunDirectory, node: NodePlan, order: Order) -> int:
     if order.isolation == "container":
         containers.remove(containers.label_of(run.id, node.index))
     return code
-
-
-def _read_line(limit: float) -> bytes:
-    """One line of standard input, read no further than its end: the rest is the agent's."""
-    line = b""
-    while not line.endswith(b"\n"):
-        if not select.select([0], [], [], limit)[0]:
-            return b""
-        piece = os.read(0, 1)
-        if not piece:
-            return b""
-        line += piece
-    return line
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from trainshed import files
 from trainshed.engines.cluster.order import Facts, Question
 from trainshed.runs.outcome import Failure
 from trainshed.runs.states import Cause
@@ -18,6 +19,8 @@ LOG = "driver.log"
 """What driver, launcher and starters print, in the run directory."""
 ANSWER = 300.0
 """Seconds within which every node must have answered."""
+_TAKEN = 60.0
+"""Seconds for the launcher to take what nodes are told."""
 _TICK = 0.25
 
 
@@ -41,11 +44,15 @@ class ClusterStep:
         )
 
     def say(self, data: bytes) -> None:
-        """To all nodes."""
+        """To all nodes; Failed if the launcher does not take it."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
+        try:
+            files.write_within(self._process.stdin.fileno(), data, _TAKEN)
+        except BrokenPipeError:
+            return  # it has ended, which is noticed
+        except TimeoutError as error:
+            reason = f"{self._launcher} does not pass on what nodes are told: {error.strerror}"
+            raise Failed(Failure(Cause.NODE, reason, log=LOG)) from error
 
     def facts(self, question: Question, check: Callable[[], None]) -> list[Facts]:
         """The facts of each node; Failed names those that sent none. `check` may raise."""

@@ -28,8 +28,10 @@ from typing import IO
 from trainshed import files
 from trainshed.agent import homes, processes, sandbox
 from trainshed.agent.handover import Handover
+from trainshed.agent.processes import is_starved
 from trainshed.agent.reports import FOLDER as REPORTS
 from trainshed.engines.cluster import containers, guard, nodes
+from trainshed.engines.cluster.child import STARVED
 from trainshed.engines.local.task import Task
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, Plan
@@ -48,6 +50,10 @@ _SILENCE = 60.0
 """Seconds without a message from an agent that is not waiting for the processor, until it is declared lost."""
 _OVERTIME = 30.0
 """Seconds after a job's own timeout until the driver keeps it, if the coordinator did not."""
+_TASK_LIMIT = 120.0
+"""Seconds for whoever submitted the run to hand over its task."""
+_LOOK = 2.0
+"""Seconds between two looks at whether the coordinator has recorded the end of the attempt."""
 _TICK = 0.2
 
 
@@ -61,6 +67,8 @@ class _Agent:
     handle: int = -1
     """Readable once it has ended; -1 once it was seen to."""
     heard: float = field(default_factory=time.monotonic)
+    forgiven: float = 0.0
+    """Seconds of silence that do not count, since it waited for the processor."""
     why_killed: str = ""
 
     @property
@@ -179,7 +187,8 @@ class Driver:
             os.close(alive)
         agent = _Agent(node, process, mine, info, os.pidfd_open(process.pid))
         self._agents.append(agent)
-        self._send(agent, handover.to_line())
+        with contextlib.suppress(OSError):  # its silence, or its end, will be noticed
+            files.write_within(mine.fileno(), handover.to_line(), _SILENCE)
         mine.setblocking(False)
 
     def _watch(self) -> None:
@@ -192,6 +201,7 @@ class Driver:
         if self.task.attached:
             selector.register(sys.stdin, selectors.EVENT_READ, None)
         began, deadline, stop_sent = time.monotonic(), None, False
+        looked = began
         while living:
             wrong = False
             for key, _ in selector.select(_TICK):
@@ -212,6 +222,11 @@ class Driver:
                     if agent.node.index == 0 or nodes.recorded_outcome(self.run, self._attempt):
                         # Agents that are left were given up by the coordinator, or have nothing to wait for.
                         deadline = _earlier(deadline, self.plan.grace + _AFTER_END)
+            if deadline is None and time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                if nodes.recorded_outcome(self.run, self._attempt):
+                    # Its coordinator has done with all nodes: an agent that hangs now would hang for ever.
+                    deadline = _earlier(deadline, self.plan.grace + _AFTER_END)
             if not stop_sent and (stop := self._stop_requested() or self._overtime(began)):
                 stop_sent = wrong = True
                 self._tell(stop)
@@ -237,10 +252,10 @@ class Driver:
         """Kill agents that say nothing although they could: a frozen one would hold the run forever."""
         now = time.monotonic()
         for agent in living:
-            if now - agent.heard <= _SILENCE:
+            if now - agent.heard <= _SILENCE + agent.forgiven:
                 continue
-            if processes.is_starved(agent.first_process or agent.process.pid):
-                agent.heard = now - _SILENCE / 2  # time that the machine did not give it does not count
+            if agent.forgiven < STARVED and is_starved(agent.first_process or agent.process.pid):
+                agent.forgiven += _SILENCE / 2  # time that the machine did not give it does not count
                 continue
             agent.why_killed = f"no message from its agent for {_SILENCE:.0f} s"
             self._tell(self._lost(agent))
@@ -329,7 +344,7 @@ def _read_beat(agent: _Agent) -> bool:
     except OSError:
         return False
     if data:
-        agent.heard = time.monotonic()
+        agent.heard, agent.forgiven = time.monotonic(), 0.0
     return bool(data)
 
 
@@ -345,7 +360,7 @@ def main() -> int:
     signalled: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda found, _frame: signalled.append(signal.Signals(found).name))
-    line = sys.stdin.buffer.readline()
+    line = files.read_line(sys.stdin.fileno(), _TASK_LIMIT)
     # Only now may others find out whom to signal; until now they knew the guard's number alone.
     os.truncate(run.alive_path, 0)
     os.pwrite(int(sys.argv[2]), f"{os.getpid()} {os.getppid()}".encode(), 0)

@@ -48,7 +48,7 @@ from trainshed.engines.cluster.nodes import (
 )
 from trainshed.engines.local import leftovers
 from trainshed.engines.local.task import Task
-from trainshed.errors import RefusedError, UsageError
+from trainshed.errors import RefusedError, TrainshedError, UsageError
 from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
@@ -127,9 +127,13 @@ class LocalEngine(Engine):
         assert driver.stdin is not None
         # Until it has been given its task the driver has no guard: a reader must know whom to look at.
         os.pwrite(alive, str(driver.pid).encode(), 0)
-        driver.stdin.write(task.to_line())
-        driver.stdin.flush()
-        # Held open for an attached run: its end shows the driver that this process is gone.
+        try:
+            files.write_within(driver.stdin.fileno(), task.to_line(), _STARTING)
+        except OSError as error:
+            raise TrainshedError(
+                f"the driver of run {run.id} did not take its task: {error.strerror}", "submit again"
+            ) from error
+        # Held open for an attached run: its end tells the driver that this process is gone.
         if not prepared.request.attached:
             driver.stdin.close()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from trainshed.errors import TrainshedError
+from trainshed.runs import documents
 
 VERSION = 1
 
@@ -31,14 +32,8 @@ class Task:
 
     @classmethod
     def from_line(cls, line: bytes) -> Task:
-        try:
-            data = json.loads(line)
-            if data["version"] != VERSION:
-                raise ValueError(f"format {data['version']}, this release reads {VERSION}")
-            return cls(**(data | {name: tuple(data[name]) for name in ("visible", "writable")}))
-        except (ValueError, KeyError, TypeError) as error:
-            raise TrainshedError(
-                f"cannot parse the driver's task: {error}",
-                "submit with the same release of Trainshed that runs the job",
-                code="other-release",
-            ) from error
+        def make(data: Mapping[str, Any]) -> Task:
+            return cls(**{**data, **{name: tuple(data[name]) for name in ("visible", "writable")}})
+
+        remedy = "submit with the same release of Trainshed that runs the job"
+        return documents.understand(line, VERSION, make, "the driver's task", remedy)
