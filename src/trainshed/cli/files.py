@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainshed.cli.groups import command_group
-from trainshed.cli.output import counted, size
+from trainshed.cli.output import size
+from trainshed.plural import counted
 
 if TYPE_CHECKING:
     from trainshed.store import CopySummary, Entry, Progress

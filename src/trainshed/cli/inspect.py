@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RunId = Annotated[str, typer.Argument(help="run id, the beginning of one, or `last`")]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+_REASON = 60
+"""Characters of a reason in a list; `show` has all of it."""
 
 
 def ps(
@@ -34,7 +36,8 @@ def ps(
         return
     rows = []
     for s in shown:
-        reason = " ".join(s.reason.split())[:60]
+        reason = " ".join(s.reason.split())
+        reason = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
         row = [s.id, s.state.value, s.engine, s.shape, clock(s.submitted), since(s.started, s.ended), reason]
         rows.append(row)
     print_table(["RUN", "STATE", "ENGINE", "SHAPE", "SUBMITTED", "RAN", "REASON"], rows)

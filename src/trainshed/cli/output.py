@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -25,27 +26,42 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal, tab-separated lines elsewhere."""
+    """A table on a terminal, tab-separated lines elsewhere.
+
+    On a narrow terminal, columns that do not fit go to further lines of their row: nothing is left out.
+    """
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
             print("\t".join(row))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from rich.cells import cell_len
 
-    table = Table(box=None, header_style="bold")
-    for index, name in enumerate(columns):
-        # What names a thing is typed again, so it is shown whole; the last column gives way first.
-        table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    groups = _lines(widths, shutil.get_terminal_size().columns)
+    bold, plain = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[1m", "\x1b[0m")
+    for row in (columns, *rows):
+        for group in groups:
+            cells = [row[i] + " " * (widths[i] - cell_len(row[i])) for i in group]
+            line = ("" if group is groups[0] else _INDENT) + "  ".join(cells).rstrip()
+            if line.strip():
+                print(f"{bold}{line}{plain}" if row is columns else line)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+_INDENT = "    "
+
+
+def _lines(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Which columns stand on which line of a row."""
+    lines: list[list[int]] = [[]]
+    used = 0
+    for index, width in enumerate(widths):
+        if lines[-1] and used + 2 + width > room:
+            lines.append([])
+            used = len(_INDENT)
+        used += width + (2 if lines[-1] else 0)
+        lines[-1].append(index)
+    return lines
 
 
 def size(count: float) -> str:
