@@ -7,12 +7,14 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainshed.cli.output import print_json
-from trainshed.engines.base import Check
+
+if TYPE_CHECKING:
+    from trainshed.engines.base import Check
 
 
 def doctor(
@@ -37,6 +39,8 @@ def doctor(
 
 
 def _machine(folder: Path) -> list[Check]:
+    from trainshed.engines.base import Check
+
     probe = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(probe).free / 2**30
     usable = probe.is_dir() and os.access(probe, os.W_OK)
@@ -56,6 +60,7 @@ def _machine(folder: Path) -> list[Check]:
 
 
 def _environments() -> list[Check]:
+    from trainshed.engines.base import Check
     from trainshed.environments import framework_names, resolve
     from trainshed.errors import NotFoundError
 
