@@ -126,7 +126,7 @@ def test_a_failed_run_is_the_last_one_and_its_rank_speaks(tmp_path: Path, bench:
     assert len(all_runs(client)) == 2 and result.status == "failed"
     text = "\n".join(told)
     assert "rank-0 exited with 1" in text and "ValueError: no such <b>file</b>" in text
-    assert "node-0/rank-0.log" in text and "other 1 runs" in text
+    assert "node-0/rank-0.log" in text and "would fail as well: 1 run" in text
     assert any("run 2: the run ended as 'failed': rank-0 exited with 1" in r.message for r in result.reasons)
     report = (client.target / "report.html").read_text()
     assert "ValueError: no such &lt;b&gt;file&lt;/b&gt;" in report and "runs/2/node-0/rank-0.log" in report

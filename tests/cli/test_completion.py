@@ -67,6 +67,16 @@ def test_no_group_of_commands_has_a_completion_of_its_own() -> None:
         assert not [option for option in entry.options if "completion" in option], entry
 
 
+def test_the_script_is_made_without_heavy_modules() -> None:
+    code = (
+        "import sys; from trainshed.cli.main import _main; _main(['completion', 'bash']);"
+        "heavy = {'rich', 'pydantic', 'yaml', 'psutil', 'asyncio', 'jinja2'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_complete_as_well(shed: Shed, tmp_path: Path, shell: str) -> None:
     tool = shutil.which(shell)

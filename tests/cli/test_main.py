@@ -15,6 +15,7 @@ from trainshed.cli.main import COMMANDS
 pytestmark = [pytest.mark.foundation, pytest.mark.core]
 
 
+@pytest.mark.field
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
     code = (
         "import sys; from trainshed.cli.main import _main; _main(['--help']);"

@@ -15,9 +15,10 @@ import pytest
 
 from support import Shed
 from trainshed.bench.run import workload
-from trainshed.cli.output import counted
+from trainshed.cli.main import _main
 from trainshed.environments.recipes import recipe_for
 from trainshed.errors import UsageError
+from trainshed.plural import counted
 from trainshed.spec.guess import job_of
 from trainshed.spec.load import SpecError, load_job
 
@@ -92,6 +93,19 @@ def test_mistakes_in_a_workload_are_told_in_its_words(tmp_path: Path) -> None:
     assert "implementations is 7: write a mapping" in text
 
 
+def test_a_launcher_or_contract_that_is_not_known_brings_a_suggestion() -> None:
+    assert "did you mean pytorch?" in mistake(launcher="pytroch")
+    assert "did you mean modelarts-v2?" in mistake(contract="modelart-v2")
+
+
+def test_only_whole_fields_are_set(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("{name: a, command: ls}")
+    assert _main(["run", str(tmp_path), "--set", "resources.nodes=2"]) == 64
+    told = capsys.readouterr().err
+    assert "--set resources.nodes: only whole fields can be set" in told
+    assert "--set 'resources={nodes: VALUE}'" in told
+
+
 def test_one_is_not_many() -> None:
     assert [counted(1, "node"), counted(2, "node")] == ["1 node", "2 nodes"]
 
@@ -127,6 +141,8 @@ def test_ids_are_whole_in_80_columns_and_no_color_is_heeded(shed: Shed) -> None:
     job = shed.job(name, {"t.py": "print('hello')"}, entry="t.py")
     run = shed.submit(job)
     assert shed.cli("wait", run).returncode == 0
-    assert run in on_terminal(shed, "ps", "-a")
+    listed = on_terminal(shed, "ps", "-a")
+    assert run in listed and "succeeded" in listed and "\x1b[1m" in listed
+    assert "\x1b" not in on_terminal(shed, "ps", "-a", NO_COLOR="1")
     assert "\x1b[3" in on_terminal(shed, "logs", run)
     assert "\x1b[3" not in on_terminal(shed, "logs", run, NO_COLOR="1")

@@ -44,6 +44,11 @@ def test_a_missing_bucket_says_how_to_make_it() -> None:
         assert "trainshed store bucket add team" in error.hint
 
 
+@pytest.mark.field
+def test_a_bucket_name_that_cannot_be_says_how_names_are_written() -> None:
+    assert "3 to 63" in refusal(400, "InvalidBucketName", key="").hint
+
+
 def test_the_cause_of_an_error_is_kept() -> None:
     with pytest.raises(TrainshedError) as caught:
         read_bytes("/nowhere/at/all")

@@ -12,7 +12,6 @@ import typer
 
 from trainshed.cli.aisbench import package, stubs
 from trainshed.cli.groups import command_group
-from trainshed.cli.output import counted
 from trainshed.errors import UsageError
 
 app = command_group("Run workloads; check, compare and show results.")
@@ -22,7 +21,7 @@ app.command()(stubs)
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 ResultName = Annotated[
-    str, typer.Argument(help="result folder, or its id in history, or the beginning of one")
+    str, typer.Argument(help="result folder, its name below bench/ of the home, or the beginning of its id")
 ]
 
 
@@ -148,7 +147,7 @@ def compare(
 
     from trainshed.bench.history import NOT_COMPARABLE
     from trainshed.bench.history import compare as compare_entries
-    from trainshed.bench.report.text import figure
+    from trainshed.bench.report.text import figure, describe_shape
 
     comparison = compare_entries(_entry(a), _entry(b))
     if as_json:
@@ -156,7 +155,7 @@ def compare(
     else:
         for name, entry in (("A", comparison.a), ("B", comparison.b)):
             value = "no score" if entry.score is None else f"{figure(entry.score)} {entry.unit}"
-            shape = f"{counted(entry.nodes, 'node')}, {counted(entry.ranks, 'rank')}"
+            shape = describe_shape(entry.nodes, entry.ranks)
             print(f"{name}  {value}  {entry.framework} {shape}  {entry.id}")
         print(comparison.sentence)
     if comparison.verdict == NOT_COMPARABLE:
@@ -171,11 +170,12 @@ def history(
 ) -> None:
     """Results of this home, newest first."""
     from dataclasses import asdict
+    from datetime import datetime
 
     from trainshed.api import Client
-    from trainshed.bench.report.text import figure
+    from trainshed.bench.report.text import figure, describe_shape
     from trainshed.bench.run import runner
-    from trainshed.cli.output import print_table
+    from trainshed.cli.output import clock, print_table
 
     entries = runner.history(Client()).list(workload, limit)
     if as_json:
@@ -185,8 +185,9 @@ def history(
     for e in entries:
         score = "" if e.score is None else f"{figure(e.score)} {e.unit}"
         quality = "" if e.quality is None else figure(e.quality)
-        shape = f"{counted(e.nodes, 'node')}, {counted(e.ranks, 'rank')}"
-        rows.append([e.id, e.created, e.workload, e.scale, e.framework, shape, e.status, score, quality])
+        shape = describe_shape(e.nodes, e.ranks)
+        created = clock(datetime.fromisoformat(e.created).timestamp())
+        rows.append([e.id, created, e.workload, e.scale, e.framework, shape, e.status, score, quality])
     print_table(
         ["ID", "CREATED", "WORKLOAD", "SCALE", "FRAMEWORK", "SHAPE", "STATUS", "SCORE", "QUALITY"], rows
     )
@@ -194,7 +195,7 @@ def history(
 
 @app.command()
 def report(
-    result_name: Annotated[str, typer.Argument(metavar="RESULT", help="result folder, or its id in history")],
+    result_name: ResultName,
     form: Annotated[str, typer.Option("--format", help="html, md or csv")] = "html",
     out: Annotated[
         Path | None, typer.Option(help="file to write; without one html goes to FOLDER.html")
@@ -297,8 +298,8 @@ def _entry(name: str) -> Any:
     from trainshed.bench.history import entry_of
     from trainshed.bench.run import runner
 
-    path = Path(name)
-    return entry_of(load_result(path), path) if path.is_dir() else runner.history(Client()).get(name)
+    path = runner.folder_named(Client(), name)
+    return entry_of(load_result(path), path) if path else runner.history(Client()).get(name)
 
 
 def _system_description(path: Path | None) -> dict[str, str]:

@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainshed.cli.output import print_json
-from trainshed.engines.base import Check
+
+if TYPE_CHECKING:
+    from trainshed.engines.base import Check
 
 
 def doctor(
@@ -48,6 +50,8 @@ def _can_write(folder: Path) -> bool:
 
 
 def _machine(folder: Path) -> list[Check]:
+    from trainshed.engines.base import Check
+
     probe = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(probe).free / 2**30
     usable = _can_write(probe)
@@ -67,6 +71,7 @@ def _machine(folder: Path) -> list[Check]:
 
 
 def _environments(environ: Mapping[str, str]) -> list[Check]:
+    from trainshed.engines.base import Check
     from trainshed.environments import framework_names, resolve
     from trainshed.errors import NotFoundError
 

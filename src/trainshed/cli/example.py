@@ -43,10 +43,14 @@ def copy(
 ) -> None:
     """Copy an example, and the small data it trains on, into a folder of yours."""
     from trainshed import shipped
+    from trainshed.spec.near import did_you_mean
 
     known = shipped.examples()
     if name not in known:
-        raise NotFoundError(f"no such example: {name!r}", f"choose one of {', '.join(known)}")
+        near = did_you_mean(name, known)
+        raise NotFoundError(
+            f"no such example: {name!r}", near or "`trainshed example list` shows what there is"
+        )
     made = target / name
     if made.exists():
         raise UsageError(f"{made} exists", "choose another folder")
@@ -55,9 +59,9 @@ def copy(
     shutil.copytree(known[name], made, ignore=skipped)
     shutil.copytree(shipped.example_data(), target / "data", ignore=skipped, dirs_exist_ok=True)
     if as_json:
-        print_json({"path": str(made)})
+        print_json({"path": str(made), "data": str(target / "data")})
     else:
-        print(f"{made}\nrun it: trainshed run {made}")
+        print(f"{made}\n{target / 'data'} (what it trains on)\nrun it: trainshed run {made}")
 
 
 def _title(folder: Path) -> str:

@@ -14,7 +14,8 @@ import typer
 
 from trainshed.cli import process
 from trainshed.cli.groups import command_group
-from trainshed.cli.output import counted, size
+from trainshed.cli.output import size
+from trainshed.plural import counted
 
 if TYPE_CHECKING:
     from trainshed.store import CopySummary, Entry, Progress

@@ -12,7 +12,7 @@ from trainshed.errors import UsageError
 _TEXT = """\
 # A job for `trainshed run`. Every key: docs/jobs.md of the source; `trainshed run --dry-run` shows what each rank will see.
 name: {name}
-launcher: {launcher}{launcher_note}
+{launcher}
 {environment}
 code: .                       # this folder goes to every node, but for what .trainshedignore lists
 entry: {entry}
@@ -46,17 +46,18 @@ def init(
         raise UsageError(
             f"{target} is not beside {script}", "the job file names the script's folder as `code: .`"
         )
-    known = "# environment: pytorch         # trainshed env list; without one: Trainshed's own Python"
-    if fields.get("environment"):
-        known = f"environment: {fields['environment']:<17}# trainshed env create {fields['environment']}"
-    note = f"          # {script.name} imports {found.module}" if found.module else ""
+    environment = "# environment: pytorch        # trainshed env list; without one: Trainshed's own Python"
+    if name := fields.get("environment"):
+        environment = f"environment: {name:<16} # trainshed env create {name}"
+    launcher = f"launcher: {fields['launcher']}"
+    if found.module:
+        launcher = f"{launcher:<29} # {script.name} imports {found.module}"
     write_atomic(
         target,
         _TEXT.format(
             name=fields["name"],
-            launcher=fields["launcher"],
-            launcher_note=note,
-            environment=known,
+            launcher=launcher,
+            environment=environment,
             entry=script.name,
         ),
     )

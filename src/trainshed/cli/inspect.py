@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RunId = Annotated[str, typer.Argument(help="run id, the beginning of one, or `last`")]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+_REASON = 60
+"""Characters of a reason in a list; `show` has all of it."""
 
 
 def ps(
@@ -148,7 +150,8 @@ def wait(
 
 
 def _brief(summary: Summary) -> str:
-    return " ".join(summary.reason.split())[:60]
+    reason = " ".join(summary.reason.split())
+    return reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
 
 
 def _homes(found: Run) -> list[str]:

@@ -27,7 +27,7 @@ COMMANDS = {
     "doctor": ("doctor", "doctor", "Check this machine; say what is missing and how to get it."),
     "profile": ("profile", "app", "Site profiles of clusters: add, list, show, keys, rm."),
     "env": ("env", "app", "Python environments of the frameworks: create, add, list, show, rm."),
-    "store": ("store", "app", "The embedded object store: up, down, status, users."),
+    "store": ("store", "app", "The embedded object store: up, down, status, user, bucket."),
     "cp": ("files", "cp", "Copy files or trees between folders and object stores."),
     "sync": ("files", "sync", "Make a destination equal to a source, copying only what differs."),
     "ls": ("files", "ls", "List a folder or a URL."),

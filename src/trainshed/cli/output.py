@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 _LAID_OUT = 200
 """Rows of a table that are fitted to the terminal; those after them have the columns of these."""
+_INDENT = "    "
 
 
 def print_json(value: Any) -> None:
@@ -29,34 +31,41 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on a terminal, tab-separated lines elsewhere; rows are printed as they come, however many."""
+    """A table on a terminal, tab-separated lines elsewhere; rows are printed as they come, however many.
+
+    On a narrow terminal, columns that do not fit go to further lines of their row: nothing is left out.
+    """
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
             print("\t".join(row))
         return
     from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, header_style="bold")
-    for index, name in enumerate(columns):
-        # Names are typed again, so they are shown in full; the last column is cut first.
-        table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
     rest = iter(rows)
     first = list(islice(rest, _LAID_OUT))
-    for row in first:
-        table.add_row(*row)
-    Console().print(table)
     widths = [max(map(cell_len, column)) for column in zip(columns, *first, strict=True)]
-    for row in rest:
-        cells = (text + " " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True))
-        print(f" {'  '.join(cells)}".rstrip())
+    groups = _lines(widths, shutil.get_terminal_size().columns)
+    bold, plain = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[1m", "\x1b[0m")
+    for row in chain([columns], first, rest):
+        for group in groups:
+            cells = [row[i] + " " * (widths[i] - cell_len(row[i])) for i in group]
+            line = ("" if group is groups[0] else _INDENT) + "  ".join(cells).rstrip()
+            if line.strip():
+                print(f"{bold}{line}{plain}" if row is columns else line)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _lines(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Which columns stand on which line of a row."""
+    lines: list[list[int]] = [[]]
+    used = 0
+    for index, width in enumerate(widths):
+        if lines[-1] and used + 2 + width > room:
+            lines.append([])
+            used = len(_INDENT)
+        used += width + (2 if lines[-1] else 0)
+        lines[-1].append(index)
+    return lines
 
 
 def size(count: float) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from trainshed.cli.groups import command_group
 from trainshed.errors import NotFoundError, UsageError
+from trainshed.plural import counted
 
 if TYPE_CHECKING:
     from trainshed.ranktables import Finding, RankTable
@@ -126,7 +127,7 @@ def make(
         known = addresses.get(entry.host)
         if known is not None and len(known) < entry.slots:
             raise UsageError(
-                f"{entry.host} has {entry.slots} devices, but its hccn.conf has {len(known)} addresses",
+                f"{entry.host} has {counted(entry.slots, 'device')}, but its hccn.conf has {len(known)} addresses",
                 "lower the number of devices or complete the file",
             )
         ids = sorted(known)[: entry.slots] if known else range(entry.slots)
@@ -171,7 +172,9 @@ def _emit(table: RankTable, to: str, output: Path | None, group: str, job: str, 
     elif output is None:
         sys.stdout.write(text)
     else:
-        typer.echo(f"{output}: {to}, {len(table.server_ids)} servers, {table.rank_size} devices")
+        typer.echo(
+            f"{output}: {to}, {counted(len(table.server_ids), 'server')}, {counted(table.rank_size, 'device')}"
+        )
 
 
 def _read(file: Path) -> str:
@@ -219,7 +222,7 @@ def _print_findings(file: Path, findings: list[Finding]) -> None:
         typer.echo(f"{file}: no fault found")
         return
     errors = sum(finding.severity == "error" for finding in findings)
-    typer.echo(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+    typer.echo(f"{file}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
     for finding in findings[:_SHOWN]:
         typer.echo(f"  {finding.severity} {finding.where}: {finding.what}\n    -> {finding.remedy}")
     if len(findings) > _SHOWN:

@@ -50,9 +50,10 @@ class Changes:
     def _fields(self) -> dict[str, Any]:
         from trainshed import yamlfile
 
-        fields: dict[str, Any] = {
-            k: yamlfile.parse(v, f"--set {k}") for k, v in _pairs("--set", self.settings).items()
-        }
+        settings = _pairs("--set", self.settings)
+        for name in settings:
+            _check_is_whole_field(name)
+        fields: dict[str, Any] = {k: yamlfile.parse(v, f"--set {k}") for k, v in settings.items()}
         if self.arguments is not None:
             fields["args"] = self.arguments
         if self.parameters:
@@ -84,9 +85,10 @@ class Changes:
                 file=sys.stderr,
             )
         elif guessed:
+            python = "" if chosen.get("environment") else ", with Trainshed's own Python"
             print(
-                f"note: {script.name} imports no known framework: its ranks are started without a launcher, "
-                "with Trainshed's own Python; choose with --launcher and --environment",
+                f"note: {script.name} imports no known framework: its ranks are started without a launcher{python}; "
+                "choose with --launcher and --environment",
                 file=sys.stderr,
             )
         return fields
@@ -112,6 +114,15 @@ def _agreed(missing: MissingEnvironmentError) -> bool:
         return False
     print(f"{missing.message}. Create it now? [Y/n] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+
+
+def _check_is_whole_field(name: str) -> None:
+    field, dot, below = name.partition(".")
+    if dot:
+        raise UsageError(
+            f"--set {name}: only whole fields can be set",
+            f"write the field as in the job file: --set '{field}={{{below.split('.')[0]}: VALUE}}'",
+        )
 
 
 def _pairs(flag: str, items: list[str] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import typer
 
 from trainshed.cli import process
 from trainshed.cli.groups import command_group
+from trainshed.plural import counted
 
 if TYPE_CHECKING:
     from trainshed.store import Credentials
@@ -62,7 +63,7 @@ def status(as_json: Json = False) -> None:
         return
     memory = "not measured" if state.memory_bytes is None else f"{state.memory_bytes / 2**20:.0f} MiB"
     print(
-        f"running at {state.url} (pid {state.store_pid}, watched by {state.pid}, {state.restarts} restarts)"
+        f"running at {state.url} (pid {state.store_pid}, watched by {state.pid}, {counted(state.restarts, 'restart')})"
     )
     print(f"memory {memory}, data {state.data_bytes / 2**20:.1f} MiB in {state.folder}")
 

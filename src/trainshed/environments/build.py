@@ -26,6 +26,7 @@ from trainshed.environments.locks import held
 from trainshed.environments.progress import BuildProgress, ProgressCallback, silent
 from trainshed.environments.recipes import FULL_CHECK, Recipe, recipe_for
 from trainshed.errors import RefusedError, TrainshedError, UsageError
+from trainshed.plural import counted
 
 _FULL_MEGABYTES = 900
 
@@ -120,9 +121,9 @@ def _install(bundle: wheelhouse.Bundle, prefix: Path, maker: Maker) -> None:
     """What the bundle lists, after each wheel's hash was compared with its lock."""
     bundle, wheels = wheelhouse.fetch(bundle, maker)
     arguments = [f"--find-links={wheelhouse.wheelhouse()}", "--require-hashes", f"-r{bundle.requirements}"]
-    _pip_install(arguments, f"{len(bundle.packages)} packages", prefix, maker)
+    _pip_install(arguments, counted(len(bundle.packages), "package"), prefix, maker)
     if more := wheelhouse.unlocked(bundle, wheels):
-        _pip_install(list(map(str, more)), f"{len(more)} packages", prefix, maker)
+        _pip_install(list(map(str, more)), counted(len(more), "package"), prefix, maker)
 
 
 def _pip_install(arguments: Sequence[str], what: str, prefix: Path, maker: Maker) -> None:

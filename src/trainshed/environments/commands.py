@@ -81,8 +81,10 @@ class Maker:
                     f"the damaged copy in {self.log.parents[1]}; the full output is in {self.log}",
                     code="wrong-hash",
                 )
+            # What is added comes last: without it the environment is there as it was.
+            outcome = "keeps what it had" if step == "add" else "could not be created"
             raise TrainshedError(
-                f"environment '{self.name}' could not be created: {step} failed: {_last_lines(tail)}",
+                f"environment '{self.name}' {outcome}: {step} failed: {_last_lines(tail)}",
                 f"the full output is in {self.log}",
                 code="environment",
             )

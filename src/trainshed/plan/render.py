@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from trainshed.plan.model import NodePlan, Plan, ProcessPlan
+from trainshed.plural import counted
 
 _SHOWN_NODES = 8
 
@@ -16,7 +17,7 @@ def render(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    count = "1 node" if len(plan.nodes) == 1 else f"{len(plan.nodes)} nodes"
+    count = counted(len(plan.nodes), "node")
     emulated = " (emulated)" if plan.emulated else ""
     yield f"run {plan.run}: launcher {plan.launcher}, contract {plan.contract}, {count}, {plan.size} × {plan.kind}{emulated}"
     for note in plan.notes:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from trainshed.registry import members
 from trainshed.spec.kinds import DeviceKind, Mode, Service
+from trainshed.spec.near import did_you_mean
 from trainshed.spec.values import parse_duration, parse_shape, parse_size
 
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
@@ -201,7 +202,8 @@ def check_variables(values: Mapping[str, Any]) -> None:
 def _member(axis: Any, value: str) -> str:
     names = members(axis)
     if value not in names:
-        raise ValueError(f"no such {axis}; choose one of {', '.join(names)}")
+        near = did_you_mean(value, names)
+        raise ValueError(f"no such {axis}; choose one of {', '.join(names)}{'; ' if near else ''}{near}")
     return value
 
 

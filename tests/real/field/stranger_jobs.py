@@ -62,6 +62,21 @@ STRANGERS = {
             "parameters": {"nodes": "{nodes}", "devices": "{devices}"},
         },
     ),
+    "deepspeed": Stranger(
+        "pytorch",
+        {"entry": "deepspeed_train.py", "requirements": "deepspeed.txt"},
+        env={"DS_ACCELERATOR": "cpu"},
+    ),
+    "deepspeed-launcher": Stranger(
+        "pytorch",
+        {
+            "command": "python -m deepspeed.launcher.runner --no_ssh --hostfile $TRAINSHED_HOSTFILE "
+            "--node_rank $TRAINSHED_NODE --master_addr $MASTER_ADDR --master_port $MASTER_PORT deepspeed_train.py",
+            "requirements": "deepspeed.txt",
+            "services": ["ssh"],
+        },
+        env={"DS_ACCELERATOR": "cpu"},
+    ),
     "mindspore": Stranger("mindspore", {"entry": "mindspore_guide.py"}),
     "paddle": Stranger("paddle", {"entry": "paddle_guide.py"}),
     "horovod": Stranger("horovod", {"entry": "horovod_guide.py"}),

@@ -22,6 +22,8 @@ FEW = {
     "ddp": ("1x1", "2x2"),
     "torchrun": ("1x2",),
     "accelerate": ("2x2",),
+    "lightning": ("1x2",),
+    "deepspeed-launcher": ("2x2",),
     "mindspore": ("1x1", "2x2"),
     "paddle": ("1x1", "2x2"),
     "horovod": ("1x1", "2x2"),

@@ -20,7 +20,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.real, pytest.mark.field, pytest.mar
 
 # What differs from virtual nodes: addresses, ports and Slurm's own variables, of a world larger than a node. Those
 # who read Slurm's variables are here; other frameworks' own variables are shown by the examples that run on Slurm.
-FEW = {"ddp": ("2x2",), "accelerate": ("2x2",), "keras": ("2x2",), "parameter-servers": ("4x1",)}
+FEW = {
+    "ddp": ("2x2",),
+    "accelerate": ("2x2",),
+    "deepspeed": ("2x2",),
+    "keras": ("2x2",),
+    "parameter-servers": ("4x1",),
+}
 
 
 @pytest.mark.parametrize(("name", "shape"), cases(FEW))

@@ -17,6 +17,7 @@ from trainshed.bench.judge.convergence import judge_convergence
 from trainshed.bench.judge.rules import Rules
 from trainshed.bench.measure.statistics import mean_interval, olympic_mean
 from trainshed.bench.result import Measured, NotMeasured, Quantity, Reason, RunResult, Score, number
+from trainshed.plural import counted
 
 NOT_CONVERGED = "target-not-reached"
 
@@ -155,7 +156,7 @@ def scaling_efficiency(rules: Rules, score: Score, one_device: Quantity | None) 
 def _run_reasons(rules: Rules, runs: Sequence[RunResult]) -> list[Reason]:
     found = []
     if len(runs) < rules.runs:
-        text = f"the result holds {len(runs)} runs, the rules ask for {rules.runs}"
+        text = f"the result holds {counted(len(runs), 'run')}, the rules ask for {rules.runs}"
         found.append(Reason(code="runs-missing", message=text))
     broken = [r for r in runs if r.status == "failed" and not _only_missed(r)]
     for run in broken:

@@ -7,6 +7,7 @@ import io
 import re
 
 from trainshed.bench.result import Measured, Quantity, Result, RunResult, number
+from trainshed.plural import counted
 
 _MARKUP = re.compile(r"([\\`*_\[\]|!])")
 THIN = "\u202f"
@@ -35,7 +36,7 @@ def figure(value: float, digits: int = 4) -> str:
 
 def describe_shape(nodes: int, ranks: int) -> str:
     """`1 node, 2 ranks`."""
-    return ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((nodes, "node"), (ranks, "rank")))
+    return f"{counted(nodes, 'node')}, {counted(ranks, 'rank')}"
 
 
 def run_row(run: RunResult) -> list[str]:

@@ -26,6 +26,7 @@ from trainshed.bench.run.witness import Forwarder, Witness
 from trainshed.bench.run.workload import Bench
 from trainshed.environments import catalog
 from trainshed.errors import NotFoundError, TrainshedError, UsageError
+from trainshed.plural import counted
 from trainshed.runs.chain import NONCE_LABEL, path_of
 from trainshed.runs.states import RunState
 from trainshed.runs.summary import Summary
@@ -41,10 +42,10 @@ def history(client: Client) -> History:
 
 
 def find_folder(client: Client, name: str) -> Path:
-    """A result's folder, by its path, its id or the beginning of its id."""
+    """A result's folder, by its path or name, its id or the beginning of its id."""
     path = Path(name)
-    if path.is_dir():
-        return path
+    if folder := folder_named(client, name):
+        return folder
     if path.exists() or "/" in name:
         raise UsageError(
             f"{name}: no such result folder", "give a result folder, or its id in `trainshed bench history`"
@@ -55,6 +56,12 @@ def find_folder(client: Client, name: str) -> Path:
             f"result {name}: its folder {found} is gone", "only its numbers are kept in history"
         )
     return found
+
+
+def folder_named(client: Client, name: str) -> Path | None:
+    """The result folder at a path, or of that name where `bench run` makes them."""
+    places = [Path(name)] if "/" in name else [Path(name), client.home / "bench" / name]
+    return next((place for place in places if name and place.is_dir()), None)
 
 
 def default_folder(client: Client, bench: Bench) -> Path:
@@ -117,7 +124,8 @@ def run(
         if summary.state is not RunState.SUCCEEDED:
             _say_why(summary, started.path, say)
             if index < bench.runs:
-                say(f"the other {bench.runs - index} runs would fail as well: they are not started")
+                left = counted(bench.runs - index, "run")
+                say(f"not started, because they would fail as well: {left}")
             break
     return collect(client, target)
 

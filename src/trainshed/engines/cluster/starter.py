@@ -33,6 +33,7 @@ from trainshed.engines.cluster.order import Facts, Order, Question
 from trainshed.errors import TrainshedError
 from trainshed.plan.model import NodePlan, node_from_json
 from trainshed.plan.topology import Device
+from trainshed.plural import counted
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import Note
 from trainshed.spec.kinds import DeviceKind
@@ -161,7 +162,7 @@ def _devices(index: int, question: Question, kind: DeviceKind) -> tuple[Device, 
         numbers = list(question.indexes[index])
     if len(numbers) < question.devices:
         raise RuntimeError(
-            f"the cluster gave {len(numbers)} {kind.value} devices here, the job asks for {question.devices}"
+            f"the cluster gave {counted(len(numbers), f'{kind.value} device')} here, the job asks for {question.devices}"
         )
     addresses = {device.index: device.address for device in machine.find(kind).devices}
     return tuple(Device(number, addresses.get(number)) for number in numbers[: question.devices])

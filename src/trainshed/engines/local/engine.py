@@ -53,6 +53,7 @@ from trainshed.plan.model import Plan
 from trainshed.plan.planner import plan
 from trainshed.plan.topology import Device, Host, Topology
 from trainshed.plan.view import Site
+from trainshed.plural import counted
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.summary import EngineStatus, is_alive, started_at
 from trainshed.spec.kinds import DeviceKind
@@ -202,7 +203,7 @@ class LocalEngine(Engine):
             reason = found.reason
         total = wanted.nodes * wanted.devices
         if total > pool.size:
-            what = f"resources: {wanted.shape} asks for {total} {wanted.kind.value} devices"
+            what = f"resources: {wanted.shape} asks for {counted(total, f'{wanted.kind.value} device')}"
             available = f"this machine has {pool.size}" + (f" ({reason})" if reason else "")
             hint = "ask for fewer, or use a cluster engine"
             if wanted.kind is DeviceKind.ASCEND and not pool.size:

@@ -13,6 +13,7 @@ from trainshed.engines.base import Check, Context
 from trainshed.engines.slurm.client import Slurm
 from trainshed.engines.slurm.profile import SlurmSettings
 from trainshed.errors import TrainshedError
+from trainshed.plural import counted
 from trainshed.spec.kinds import DeviceKind
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -60,7 +61,9 @@ def _cluster(slurm: Slurm, chosen: SlurmSettings) -> Iterator[Check]:
     cluster = conf.get("ClusterName", "unnamed")
     yield Check("controller", True, f"{cluster}, Slurm {conf.get('SLURM_VERSION', 'of unknown version')}")
     partitions = slurm.partitions()
-    listing = ", ".join(f"{name} ({count} nodes, limit {limit})" for name, _, limit, count, _ in partitions)
+    listing = ", ".join(
+        f"{name} ({counted(count, 'node')}, limit {limit})" for name, _, limit, count, _ in partitions
+    )
     names = {name for name, up, *_ in partitions if up == "up"}
     if profile.partition and not set(profile.partition.split(",")) <= names:
         remedy = f"choose another, or ask the administrator for access to {profile.partition}"
