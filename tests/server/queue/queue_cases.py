@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 
 from queue_properties import Properties
 from queue_simulator import GRACE, Decide, Scenario, SimulatedJob, Simulation
@@ -273,3 +274,26 @@ def kinds_of_devices_have_queues_of_their_own(decide: Decide) -> None:
     teams = (TeamQuota("red", {NPU: 2, DeviceKind.NVIDIA: 1}),)
     state = replace(state, devices={NPU: 2, DeviceKind.NVIDIA: 1}, teams=teams, waiting=(*state.waiting, gpu))
     assert decide(state).starts == ("gpu",)
+
+
+def check_the_door(door: ModuleType) -> None:
+    """R0: what can never run is refused with the number, and the admin is told of quotas that cannot be kept."""
+    state = moment(8, {"red": 4})
+    assert door.refuse(state, waits("job", 4)) is None
+    assert door.refuse(state, waits("job", 8, preemptible=True, grace=GRACE)) is None
+    assert door.refuse(state, waits("job", 1, grace=GRACE + 1)) is None
+    for job, field, most in [
+        (waits("job", 0), "count", 8),
+        (waits("job", 9, preemptible=True), "count", 8),
+        (waits("job", 5), "count", 4),
+        (waits("job", 1, "strangers"), "count", 0),
+        (replace(waits("job", 1), kind=DeviceKind.NVIDIA), "count", 0),
+        (waits("job", 1, preemptible=True, grace=GRACE + 1), "grace", GRACE),
+    ]:
+        refusal = door.refuse(state, job)
+        assert refusal is not None
+        assert (refusal.field, refusal.most) == (field, most)
+    assert door.overbookings(moment(8, {"red": 4, "blue": 4})) == ()
+    told = door.overbookings(moment(8, {"red": 4, "blue": 5}))
+    assert [(one.field, one.value, one.most) for one in told] == [("quota", 9, 8)]
+    assert "the machine has 8" in told[0].message

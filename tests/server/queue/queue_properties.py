@@ -133,7 +133,7 @@ class Properties(Checker):
             self.check((reason.promised is None) is (reason.unknown is not None), name, reason)
             self.check(reason.promised is None or self.world.now <= reason.promised < inf, name, reason)
             self.check(set(reason.waits_for) <= known and job_id not in reason.waits_for, name, reason)
-            self.check(f" {job.count} " in describe(waiting[job_id], reason), name, reason)
+            self.check(f" {job.count} " in describe(waiting[job_id], reason, bool), name, reason)
             self.reason_is_true(job, reason, name)
 
     def reason_is_true(self, job: SimulatedJob, reason: WaitReason, name: str) -> None:
@@ -250,7 +250,8 @@ class Properties(Checker):
             if job.team not in self.world.changed:
                 kept = job.id in self.decision.starts or self.decision.tickets.get(job.id) == job.ticket
                 self.check(kept, "a turn that has come is kept", job.id)
-        highest = max((j.ticket for j in old if j.ticket is not None), default=0)
+        kept_or_started = [*self.decision.tickets, *self.decision.starts]
+        highest = max((j.ticket or 0 for j in old if j.id in kept_or_started), default=0)
         fresh = [j for j in turns if j.ticket is None]
         self.check(all(self.decision.tickets[j.id] > highest for j in fresh), name, numbers)
         started = [j for j in self.starting if j.kind is kind and not j.preemptible]

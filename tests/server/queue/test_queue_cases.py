@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from queue_cases import CASES, HOUR, NPU, moment, runs, waits
+from queue_cases import CASES, HOUR, NPU, check_the_door, moment, runs, waits
 from queue_simulator import Decide
 
-from trainshed.server.queue.door import overbookings, refuse, what_if
-from trainshed.server.queue.model import QueueRefusal, WaitReason
+from trainshed.server.queue import door
+from trainshed.server.queue.door import refuse, what_if
+from trainshed.server.queue.model import NoPromise, QueueRefusal, WaitCause, WaitNumbers, WaitReason
 from trainshed.server.queue.rules import decide
 from trainshed.server.queue.sentences import describe
-from trainshed.spec.kinds import DeviceKind
 
 pytestmark = pytest.mark.server
 
@@ -23,21 +23,8 @@ def test_case(check: Decide) -> None:
 
 
 def test_what_can_never_run_is_refused_with_the_number() -> None:
-    state = moment(8, {"red": 4})
-    assert refuse(state, waits("job", 4)) is None
-    assert refuse(state, waits("job", 8, preemptible=True)) is None
-    for job, field, most in [
-        (waits("job", 0), "count", 8),
-        (waits("job", 9, preemptible=True), "count", 8),
-        (waits("job", 5), "count", 4),
-        (waits("job", 1, "strangers"), "count", 0),
-        (replace(waits("job", 1), kind=DeviceKind.NVIDIA), "count", 0),
-        (waits("job", 1, preemptible=True, grace=121.0), "grace", 120),
-    ]:
-        refusal = refuse(state, job)
-        assert refusal is not None
-        assert (refusal.field, refusal.most) == (field, most)
-    refusal = refuse(state, waits("job", 5))
+    check_the_door(door)
+    refusal = door.refuse(moment(8, {"red": 4}), waits("job", 5))
     assert refusal is not None
     assert (
         refusal.message
@@ -49,13 +36,6 @@ def test_what_is_refused_at_the_door_waits_for_ever_if_it_is_queued_all_the_same
     state = moment(8, {"red": 4}, waits("job", 5))
     assert refuse(state, state.waiting[0]) is not None
     assert decide(state).reasons["job"].cause.name == "IMPOSSIBLE"
-
-
-def test_the_admin_is_told_of_quotas_that_cannot_be_kept() -> None:
-    assert overbookings(moment(8, {"red": 4, "blue": 4})) == ()
-    [told] = overbookings(moment(8, {"red": 4, "blue": 5}))
-    assert (told.value, told.most) == (9, 8)
-    assert "the machine has 8" in told.message
 
 
 def test_what_if_is_answered_by_the_same_rules() -> None:
@@ -71,20 +51,29 @@ def test_what_if_is_answered_by_the_same_rules() -> None:
 
 def test_a_reason_is_told_in_plain_english() -> None:
     job = waits("job", 4)
-    state = moment(
-        4, {"red": 4, "blue": 0}, job, runs("busy", 2, limit=HOUR), runs("lent", 2, "blue", preemptible=True)
-    )
-    assert describe(job, decide(state).reasons["job"]) == (
-        "It needs 4 ascend devices; team red uses 2 of its quota of 4 (waits for busy). "
+    lent = runs("lent", 2, "blue", preemptible=True)
+    state = moment(4, {"red": 4, "blue": 0}, job, runs("busy", 2, limit=HOUR), lent)
+    assert describe(job, decide(state).reasons["job"], bool) == (
+        "It needs 4 ascend devices: team red uses 2 of its quota of 4. It waits for busy. "
         "It starts by 1970-01-01 03:16:20 UTC at the latest."
     )
-    short = replace(state, waiting=(replace(job, count=2), waits("more", 1, "blue", preemptible=True)))
-    told = decide(short).reasons
-    assert describe(job, told["job"]).startswith("Its turn has come: preemptible jobs are making room")
-    assert "lent" not in describe(job, told["job"]), "a job of another team is counted, not named"
-    assert describe(short.waiting[1], told["more"]) == (
-        "It needs 1 ascend device; 0 of 4 are free. No time is promised: preemptible jobs are promised nothing."
+    small, more = replace(job, count=2), waits("more", 1, "blue", preemptible=True)
+    told = decide(replace(state, waiting=(small, more))).reasons
+    assert describe(small, told["job"], {"busy", "job"}.__contains__) == (
+        "It needs 2 ascend devices: its turn has come, 0 are free, and preemptible jobs are making room. "
+        "It waits for 1 of other teams. It starts by 1970-01-01 02:47:40 UTC at the latest."
     )
+    assert describe(more, told["more"], bool) == (
+        "It needs 1 ascend device: 0 of 4 are free. No time is promised: preemptible jobs are promised nothing."
+    )
+
+
+def test_every_cause_names_its_rule_and_has_a_sentence() -> None:
+    numbers = WaitNumbers(NPU, 8, 1, 2, 4, 3)
+    for cause in WaitCause:
+        assert cause.rule in {"R0", "R1", "R2", "R3", "R4", "R5"}
+        reason = WaitReason(cause, numbers, unknown=NoPromise.HELD)
+        assert describe(waits("job", 2), reason, bool).startswith("It needs 2 ascend devices: ")
 
 
 def test_the_input_is_left_as_it_was() -> None:

@@ -7,14 +7,13 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from queue_cases import CASES
+from queue_cases import CASES, check_the_door
 from queue_properties import Properties
 from queue_simulator import Decide, Simulation, random_scenario
 
-from trainshed.server.queue import rules
+from trainshed.server.queue import door, rules
 
 pytestmark = pytest.mark.server
-SOURCE = Path(rules.__file__).read_text()
 SEEDS = 400
 """How many simulations a broken rule may survive at most."""
 
@@ -57,7 +56,7 @@ MUTATIONS: dict[str, tuple[str, str]] = {
     "an overdue job is believed": ("return end if end >= now else inf", "return max(end, now)"),
     "the shortest grace is promised": ("self.now + max(run.grace", "self.now + min(run.grace"),
     "devices of an overdue job are promised": ("            del self.arrivals[1:]\n", "            pass\n"),
-    "tickets are not numbered": ("return self.claims[-1][0] + 1 if self.claims else 1", "return 1"),
+    "tickets are not numbered": ("self.claims[-1][0] + 1 if self.claims else 1", "1"),
     "who waits for an overdue job is not told": ("if name in names or come == inf]", "if name in names]"),
     # R4
     "nobody passes": ("for job in others if at < inf else ():", "for job in ():"),
@@ -110,12 +109,26 @@ MUTATIONS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def mutated(old: str, new: str) -> Decide:
-    assert SOURCE.count(old) == 1, f"{old!r} is {SOURCE.count(old)} times in rules.py"
-    module = ModuleType("mutated")
-    exec(compile(SOURCE.replace(old, new), "mutated rules.py", "exec"), module.__dict__)
-    decide: Decide = module.decide
-    return decide
+DOOR_MUTATIONS: dict[str, tuple[str, str]] = {
+    "no devices may be asked for": ("if job.count < 1:", "if False:"),
+    "more than the machine may be asked for": ("if job.count > devices:", "if False:"),
+    "all of the machine may not be asked for": ("if job.count > devices:", "if job.count >= devices:"),
+    "more than the quota may be asked for": ("if job.count > quota and not job.preemptible:", "if False:"),
+    "all of the quota may not be asked for": ("if job.count > quota and", "if job.count >= quota and"),
+    "quotas bind preemptible jobs": ("job.count > quota and not job.preemptible", "job.count > quota"),
+    "any grace may be asked for": ("if job.preemptible and job.grace > grace:", "if False:"),
+    "the limit of graces binds regular jobs": ("if job.preemptible and job.grace", "if job.grace"),
+    "quotas may exceed the machine": ("if quotas > devices:", "if False:"),
+    "quotas may not fill the machine": ("if quotas > devices:", "if quotas >= devices:"),
+}
+
+
+def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
+    source = Path(str(module.__file__)).read_text()
+    assert source.count(old) == 1, f"{old!r} is {source.count(old)} times in {module.__name__}"
+    result = ModuleType("mutated")
+    exec(compile(source.replace(old, new), f"mutated {module.__name__}", "exec"), result.__dict__)
+    return result
 
 
 def caught_by(decide: Decide) -> str | None:
@@ -123,23 +136,29 @@ def caught_by(decide: Decide) -> str | None:
     for check in CASES:
         try:
             check(decide)
-        except Exception as error:
+        except (AssertionError, KeyError) as error:  # KeyError: a job starts that should have a reason
             return f"{check.__name__}: {error!r}"
     for seed in range(SEEDS):
         try:
             Simulation(random_scenario(Random(seed)), decide, Properties).run()
-        except Exception as error:
+        except AssertionError as error:
             return f"seed {seed}: {error!r}"
     return None
 
 
 def test_the_rules_as_they_are_are_not_caught() -> None:
-    """Else a mutation would be caught for nothing. A part of the seeds: the rest is in test_queue_properties."""
-    decide = mutated("_HOUR = 3600.0", "_HOUR = 3600.0 ")
+    """Else a mutation would be caught for nothing. The seeds are those of test_queue_properties."""
+    decide = mutated(rules, "_HOUR = 3600.0", "_HOUR = 3600.00").decide
     for check in CASES:
         check(decide)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_is_caught(name: str) -> None:
-    assert caught_by(mutated(*MUTATIONS[name])) is not None
+    assert caught_by(mutated(rules, *MUTATIONS[name]).decide) is not None
+
+
+@pytest.mark.parametrize("name", DOOR_MUTATIONS)
+def test_a_broken_door_is_caught(name: str) -> None:
+    with pytest.raises(AssertionError):
+        check_the_door(mutated(door, *DOOR_MUTATIONS[name]))

@@ -17,7 +17,7 @@ from queue_simulator import Scenario, Simulation, random_scenario
 from trainshed.server.queue.rules import decide
 
 pytestmark = pytest.mark.server
-SEEDS = int(os.environ.get("TRAINSHED_QUEUE_SEEDS", "200"))
+SEEDS = int(os.environ.get("TRAINSHED_QUEUE_SEEDS", "600"))
 PARTS = 10
 
 
@@ -42,7 +42,7 @@ def test_properties_hold_in_seeded_simulations(part: int) -> None:
     assert seen >= {"start", "victim", "turn", "backfill", "promise", "QUOTA", "ROOM", "BEHIND", "SET_ASIDE"}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_properties_hold_in_simulations_that_hypothesis_looks_for(random: Random) -> None:
     play(random_scenario(random))

@@ -86,6 +86,10 @@ class WaitCause(StrEnum):
     SET_ASIDE = "R5: free devices are set aside"
     DEVICES = "R5: too few devices are free"
 
+    @property
+    def rule(self) -> str:
+        return self.value[:2]
+
 
 class NoPromise(StrEnum):
     """Why no time is promised."""

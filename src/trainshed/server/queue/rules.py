@@ -29,7 +29,7 @@ _Why = tuple[WaitCause, tuple[str, ...], float | None, NoPromise | None]
 
 def decide(state: QueueState) -> QueueDecision:
     """One pass of the queue. A job needs one kind of device, so every kind has a queue of its own."""
-    passes = [_Pass(state, kind) for kind in {**state.devices, **{job.kind: 0 for job in state.waiting}}]
+    passes = [_KindPass(state, kind) for kind in {**state.devices, **{job.kind: 0 for job in state.waiting}}]
     return QueueDecision(
         tuple(job_id for one in passes for job_id in one.starts),
         tuple(preemption for one in passes for preemption in one.preemptions),
@@ -78,7 +78,7 @@ def choose_victims(candidates: list[RunningJob], need: int) -> list[RunningJob]:
     return victims
 
 
-class _Pass:
+class _KindPass:
     """One decision about one kind of device. `claims` are waiting jobs whose turn has come, in order of tickets."""
 
     def __init__(self, state: QueueState, kind: DeviceKind) -> None:
@@ -116,16 +116,14 @@ class _Pass:
         self.fill(fillers, self.make_room())
         for job_id in self.starts:
             self.why.pop(job_id, None)
-        numbers = {
-            team: WaitNumbers(kind, self.devices, self.free, outside, self.quota[team], self.used[team])
-            for team in {job.team for job in waiting}
-        }
         shared: dict[tuple[str, _Why], WaitReason] = {}  # thousands wait for the same reason
         self.reasons: dict[str, WaitReason] = {}
         for job in waiting:
             if why := self.why.get(job.id):
                 if (job.team, why) not in shared:
-                    shared[job.team, why] = WaitReason(why[0], numbers[job.team], *why[1:])
+                    quota, used = self.quota[job.team], self.used[job.team]
+                    numbers = WaitNumbers(kind, self.devices, self.free, outside, quota, used)
+                    shared[job.team, why] = WaitReason(why[0], numbers, *why[1:])
                 self.reasons[job.id] = shared[job.team, why]
 
     def line_up(self, waiting: list[WaitingJob]) -> tuple[_Lines, _Lines]:
@@ -159,8 +157,9 @@ class _Pass:
     def room_by(self, need: int) -> float:
         return next((by for come, by in self.arrivals if need <= come), inf)
 
-    def claim(self, number: int, job: WaitingJob) -> None:
-        self.claims.append((number, job))
+    def claim(self, job: WaitingJob, ticket: int | None = None) -> None:
+        """R1: its turn has come; from now on it counts against its team's quota."""
+        self.claims.append((ticket or (self.claims[-1][0] + 1 if self.claims else 1), job))
         self.used[job.team] += job.count
 
     def give_turns(self, lines: _Lines) -> None:
@@ -168,7 +167,7 @@ class _Pass:
         kept = [(job.ticket, job) for line in lines.values() for job in line if job.ticket is not None]
         for number, job in sorted(kept, key=lambda claim: claim[0]):
             if job.count <= self.quota[job.team] - self.used[job.team]:
-                self.claim(number, job)
+                self.claim(job, number)
         holding = {job.id for _, job in self.claims}
         fresh: list[tuple[int, float, str, WaitingJob]] = []
         for team, line in lines.items():
@@ -180,10 +179,7 @@ class _Pass:
                 turns += 1
             del line[:turns]
         for *_, job in sorted(fresh, key=lambda turn: turn[:3]):  # between teams by time, never by priority
-            self.claim(self.next_ticket(), job)
-
-    def next_ticket(self) -> int:
-        return self.claims[-1][0] + 1 if self.claims else 1
+            self.claim(job)
 
     def pass_the_head(self, line: list[WaitingJob]) -> None:
         """R4: the first job of a team waits for its own team; later ones that do not delay it get their turn."""
@@ -214,7 +210,7 @@ class _Pass:
             if job.count <= left:
                 in_time = self.room_by(need + job.count) + longest(job) <= at
                 if in_time or job.count <= spare:
-                    self.claim(self.next_ticket(), job)
+                    self.claim(job)
                     need, left = need + job.count, left - job.count
                     spare -= 0 if in_time else job.count
 

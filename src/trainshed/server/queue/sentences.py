@@ -1,35 +1,34 @@
-"""A waiting job's reason in plain English. Jobs of other teams are counted, never named."""
+"""A waiting job's reason in plain English."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from trainshed.server.queue.model import WaitCause, WaitingJob, WaitReason
 
 
-def describe(job: WaitingJob, reason: WaitReason) -> str:
-    """Two sentences: why the job waits, and by when it starts or why nobody can say."""
-    n = reason.numbers
-    names = ", ".join(reason.waits_for)
-    asked = f"{job.count} {n.kind} {'device' if job.count == 1 else 'devices'}"
-    match reason.cause:
-        case WaitCause.IMPOSSIBLE:
-            most = f"the machine has {n.devices}" if job.preemptible else f"team {job.team} may use {n.quota}"
-            why = f"It needs {asked}, and {most}."
-        case WaitCause.HELD:
-            why = f"It needs {asked} after job {names} has ended."
-        case WaitCause.QUOTA:
-            why = f"It needs {asked}; team {job.team} uses {n.used} of its quota of {n.quota} (waits for {names})."
-        case WaitCause.ROOM:
-            why = f"Its turn has come: preemptible jobs are making room for its {asked}; {n.free} are free."
-        case WaitCause.SHORT:
-            why = f"Its turn has come, but {asked} cannot be made free: {n.outside} of {n.devices} are held outside the queue."
-        case WaitCause.BEHIND:
-            why = f"It needs {asked}, and would delay job {names}, which is before it in team {job.team}."
-        case WaitCause.SET_ASIDE:
-            why = f"It needs {asked}; {n.free} are free, but set aside for jobs that are before it."
-        case WaitCause.DEVICES:
-            why = f"It needs {asked}; {n.free} of {n.devices} are free."
+def describe(job: WaitingJob, reason: WaitReason, may_see: Callable[[str], bool]) -> str:
+    """Why the job waits, for whom, and by when it starts. What the reader may not see is counted, not named."""
+    n, devices = (
+        reason.numbers,
+        f"{job.count} {reason.numbers.kind} {'device' if job.count == 1 else 'devices'}",
+    )
+    why = {
+        WaitCause.IMPOSSIBLE: f"team {job.team} has a quota of {n.quota}, and the machine {n.devices} devices",
+        WaitCause.HELD: "another job must end first",
+        WaitCause.QUOTA: f"team {job.team} uses {n.used} of its quota of {n.quota}",
+        WaitCause.ROOM: f"its turn has come, {n.free} are free, and preemptible jobs are making room",
+        WaitCause.SHORT: f"its turn has come, but so many of {n.devices} cannot be made free",
+        WaitCause.BEHIND: f"it would delay the job that is first in team {job.team}",
+        WaitCause.SET_ASIDE: f"{n.free} are free, but set aside",
+        WaitCause.DEVICES: f"{n.free} of {n.devices} are free",
+    }[reason.cause]
+    names = [name for name in dict.fromkeys(reason.waits_for) if may_see(name)]
+    if hidden := len(set(reason.waits_for)) - len(names):
+        names.append(f"{hidden} of other teams")
+    waits_for = f" It waits for {', '.join(names)}." if names else ""
     if reason.promised is None:
-        return f"{why} No time is promised: {reason.unknown}."
-    return f"{why} It starts by {datetime.fromtimestamp(reason.promised, UTC):%Y-%m-%d %H:%M:%S} UTC at the latest."
+        return f"It needs {devices}: {why}.{waits_for} No time is promised: {reason.unknown}."
+    by = datetime.fromtimestamp(reason.promised, UTC)
+    return f"It needs {devices}: {why}.{waits_for} It starts by {by:%Y-%m-%d %H:%M:%S} UTC at the latest."
