@@ -147,7 +147,7 @@ def compare(
 
     from trainshed.bench.history import NOT_COMPARABLE
     from trainshed.bench.history import compare as compare_entries
-    from trainshed.bench.report.text import figure, describe_shape
+    from trainshed.bench.report.text import describe_shape, figure
 
     comparison = compare_entries(_entry(a), _entry(b))
     if as_json:
@@ -173,7 +173,7 @@ def history(
     from datetime import datetime
 
     from trainshed.api import Client
-    from trainshed.bench.report.text import figure, describe_shape
+    from trainshed.bench.report.text import describe_shape, figure
     from trainshed.bench.run import runner
     from trainshed.cli.output import clock, print_table
 
