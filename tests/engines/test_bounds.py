@@ -29,8 +29,8 @@ from trainshed.engines.slurm.driver import SlurmDriver
 from trainshed.errors import TrainshedError
 from trainshed.runs.directory import RunDirectory
 from trainshed.runs.events import AttemptFinished, AttemptStarted
-from trainshed.runs.outcome import Outcome
-from trainshed.runs.states import RunState
+from trainshed.runs.outcome import Failure, Outcome
+from trainshed.runs.states import Cause, RunState
 from trainshed.spec.load import load_job
 
 pytestmark = [pytest.mark.core, pytest.mark.hardening, pytest.mark.timeout(120)]
@@ -237,6 +237,24 @@ def test_a_coordinator_that_is_silent_after_a_failure_is_given_up_too(
     )  # fmt: skip
     with pytest.raises(watch.Stop, match="was silent for"):
         watch.Watch._beat(node)  # type: ignore[arg-type]
+
+
+def test_a_driver_killed_while_it_did_not_listen_is_gone_and_no_fault_of_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A socket whose other end had not read all is reset, not ended, when that process dies."""
+    mine, its = socket.socketpair()
+    told: list[Failure] = []
+    node = SimpleNamespace(
+        _selector=SimpleNamespace(unregister=lambda _: None),
+        _coordinator=SimpleNamespace(request_stop=told.append),
+    )
+    with mine:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=mine.fileno))
+        mine.sendall(b".")  # a sign of life that a frozen driver has not read
+        its.close()
+        watch.Watch._hear_driver(node)  # type: ignore[arg-type]
+    assert [failure.cause for failure in told] == [Cause.DRIVER]
 
 
 def test_a_long_reason_to_stop_reaches_every_agent(tmp_path: Path) -> None:

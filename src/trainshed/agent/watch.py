@@ -279,6 +279,8 @@ class Watch:
             data = os.read(sys.stdin.fileno(), 1 << 12)
         except BlockingIOError:
             return
+        except ConnectionResetError:
+            data = b""  # so it looks when the driver dies before it has read our signs of life
         if not data:
             self._selector.unregister(sys.stdin)
             failure = Failure(Cause.DRIVER, "the run's driver process is gone (it was killed)")
