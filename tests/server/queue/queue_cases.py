@@ -194,6 +194,24 @@ def the_wait_for_devices_counts_for_who_passes(decide: Decide) -> None:
 
 
 @case
+def who_passes_second_waits_for_the_devices_that_the_first_took(decide: Decide) -> None:
+    busy, head = runs("busy", 2, limit=HOUR), waits("head", 4)
+    one = waits("one", 1, queued=9_500.0, limit=1_600.0)
+    two = waits("two", 1, queued=9_600.0, limit=1_600.0)
+    assert decide(moment(4, {"red": 4}, busy, head, one, two)).starts == ("one", "two")
+    lent = runs("lent", 1, "blue", preemptible=True, grace=60.0)
+    decision = decide(moment(4, {"red": 4}, busy, head, one, two, lent))
+    assert (decision.starts, decision.preemptions) == (("one",), ())
+
+
+@case
+def all_that_end_with_the_last_job_in_the_way_leave_something_over(decide: Decide) -> None:
+    busy = [runs("busy-1", 2, limit=HOUR), runs("busy-2", 2, limit=HOUR)]
+    later = waits("later", 2, queued=9_500.0)
+    assert decide(moment(6, {"red": 6}, *busy, waits("head", 4), later)).starts == ("later",)
+
+
+@case
 def the_grace_of_a_job_counts_with_its_limit(decide: Decide) -> None:
     """Told to stop at its limit, it may keep its devices for its grace."""
     busy, head = runs("busy", 3, limit=HOUR, grace=0.0), waits("head", 4)
@@ -265,6 +283,49 @@ def free_devices_go_to_the_team_that_was_served_least(decide: Decide) -> None:
     )  # fmt: skip
     served = (TeamQuota("red", {}, {NPU: 1.5 * HOUR}), TeamQuota("blue", {}, {NPU: 0.0}))
     assert decide(replace(state, teams=served)).starts == ("blue-0", "blue-1", "red-0")
+
+
+def lends(job_id: str, count: int, queued: float, team: str = "red", **more: object) -> WaitingJob:
+    return waits(job_id, count, team, queued, preemptible=True, **more)
+
+
+@case
+def a_large_preemptible_job_is_not_delayed_by_those_that_pass_it(decide: Decide) -> None:
+    """The large one has its devices by 11,660."""
+    busy, large = runs("busy", 2, limit=HOUR), lends("large", 4, 9_000.0)
+    in_time, late = lends("in-time", 1, 9_100.0, limit=1_600.0), lends("late", 1, 9_200.0, limit=1_601.0)
+    decision = decide(moment(4, {"red": 2}, busy, large, in_time, late))
+    assert decision.starts == ("in-time",)
+    assert decision.reasons["late"].cause is WaitCause.SET_ASIDE
+    assert decision.reasons["late"].waits_for == ("large",)
+    assert decision.reasons["large"].cause is WaitCause.DEVICES
+    long = [lends(f"long-{n}", 1, 9_300.0 + n) for n in range(2)]
+    assert decide(moment(5, {"red": 2}, busy, large, *long)).starts == ("long-0",)
+
+
+@case
+def what_starts_in_this_pass_ends_by_its_limit(decide: Decide) -> None:
+    """The large one waits for the one that begins, which ends by 10,660; what ends before that passes."""
+    begins, large = lends("begins", 1, 9_000.0, limit=600.0), lends("large", 3, 9_100.0)
+    passes, endless = lends("passes", 1, 9_200.0, limit=600.0), lends("endless", 1, 9_300.0)
+    assert decide(moment(3, {}, begins, large, endless, passes)).starts == ("begins", "passes")
+
+
+@case
+def devices_are_set_aside_for_the_first_large_job_whose_time_is_known(decide: Decide) -> None:
+    endless, busy = runs("endless", 1), runs("busy", 1, "blue", preemptible=True, limit=HOUR)
+    huge, large, small = lends("huge", 4, 9_000.0), lends("large", 3, 9_100.0), lends("small", 1, 9_200.0)
+    assert decide(moment(4, {"red": 1}, endless, busy, huge, small)).starts == ("small",)
+    assert decide(moment(4, {"red": 1}, endless, busy, huge, large, small)).starts == ()
+
+
+@case
+def turns_that_wait_are_counted_before_a_large_preemptible_job(decide: Decide) -> None:
+    busy, turn = runs("busy", 4, limit=HOUR), waits("turn", 2, "blue")
+    large, small = lends("large", 3, 9_000.0), lends("small", 1, 9_100.0)
+    decision = decide(moment(6, {"red": 4, "blue": 2}, busy, turn, large, small, outside=1))
+    assert decision.reasons["turn"].cause is WaitCause.SHORT
+    assert decision.starts == ()
 
 
 @case

@@ -388,7 +388,10 @@ class Properties(Checker):
             self.check(not could, "who delays nobody may pass", (job.id, head.id))
 
     def regular_jobs_within_quota_start_within_the_longest_grace(self, kind: DeviceKind) -> None:
-        excused = bool(self.overdue(kind)) or not self.guaranteed(kind)
+        # Whoever ends in time is gone before the pass of that moment: who is still there is stuck.
+        ends = [job.must_end_by() for job in self.world.in_state("running", kind)]
+        stuck = any(end is not None and end <= self.world.now for end in ends)
+        excused = stuck or not self.guaranteed(kind)
         if excused or self.world.changed:
             self.entitled_since = {
                 i: t for i, t in self.entitled_since.items() if self.world.jobs[i].kind is not kind

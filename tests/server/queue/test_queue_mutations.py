@@ -84,6 +84,9 @@ MUTATIONS: dict[str, tuple[str, str]] = {
         "elif first is None and job.count < hopeless:",
         "else:\n                    idle = 0\n                    break\n                if False:",
     ),
+    "who passes a large preemptible job may end late": ("first is None or self.now + longest(job) <= at", "True"),
+    "what passes a large preemptible job is not counted": ("spare - (0 if in_time else job.count)", "spare"),
+    "turns that wait are not counted before a large preemptible job": ("self.free - owed", "self.free"),
     # R6
     "the highest priority goes first": ("(-run.priority, run.started, run.id)", "(run.priority, run.started, run.id)"),
     "the oldest goes first": ("(-run.priority, run.started, run.id)", "(-run.priority, -run.started, run.id)"),
