@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hostile_documents import changed, damaged, raw
 from hypothesis import strategies as st
 
-from documents import changed, damaged, raw
 from support import ROOT
 from trainshed.bench import folder as folders
 from trainshed.bench import manifest

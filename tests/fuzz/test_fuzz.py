@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import resource
+import subprocess
+import sys
 import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from targets import TARGETS
+
+from support import ROOT
 
 pytestmark = pytest.mark.hardening
 
@@ -45,3 +50,15 @@ def test_no_document_brings_more_than_an_error_of_ours(name: str) -> None:
 def test_an_honest_document_is_read(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     target = TARGETS[name]
     target.read(target.encode(target.honest), tmp_path_factory.mktemp(name))
+
+
+def test_the_script_feeds_the_same_targets() -> None:
+    """`make fuzz`, for a moment: it has its own search path, which the tests do not use."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/fuzz.py", "0.001", "manifest"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"manifest: [1-9]\d* documents", done.stdout), done.stdout
