@@ -26,7 +26,7 @@ from trainshed.runs import places, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Submitted, UnreadableRunError
 from trainshed.runs.states import RunState
-from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise
+from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise, unreadable
 from trainshed.spec.job import JobSpec, check_labels
 from trainshed.spec.load import dump_job, load_job
 
@@ -321,27 +321,34 @@ class Client:
         return registry.load("engine", run.submission().engine)
 
     def _refresh(self, runs: Sequence[RunDirectory], strict: bool = False) -> list[Summary]:
-        """Summaries of readable runs; with `strict`, an unreadable one raises."""
+        """Summaries of runs; with `strict`, an unreadable one raises."""
         by_engine: dict[str, list[RunDirectory]] = {}
+        failed: dict[str, UnreadableRunError] = {}
         for run in runs:
             try:
                 if not run.end():
                     by_engine.setdefault(run.submission().engine, []).append(run)
-            except UnreadableRunError:
-                if strict:
-                    raise
+            except UnreadableRunError as error:
+                failed[run.id] = error
         statuses: dict[str, EngineStatus] = {}
         for name, group in by_engine.items():
             polled = self._poll(name, group)
             for run in group:
-                statuses[run.id] = _reconcile(run, polled[run.id], self._access)
+                try:
+                    statuses[run.id] = _reconcile(run, polled[run.id], self._access)
+                except UnreadableRunError as error:
+                    failed[run.id] = error
         found = []
         for run in runs:
             try:
+                if run.id in failed:
+                    raise failed[run.id]
                 found.append(summarise(run, statuses.get(run.id)))
-            except UnreadableRunError:
+            except UnreadableRunError as error:
                 if strict:
                     raise
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    found.append(unreadable(run, error))
         return found
 
     def _poll(self, engine: str, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
@@ -353,9 +360,11 @@ class Client:
 
 
 def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
-    """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
+    """What cannot be recorded (a full disk) is the problem of that run and of no other."""
     try:
         return reconciler.reconcile(run, status, access)
+    except UnreadableRunError:
+        raise
     except (TrainshedError, OSError) as error:
         return EngineStatus(problem=str(error))
 

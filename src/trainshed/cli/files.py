@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainshed.cli.groups import command_group
-from trainshed.cli.output import counted, size
+from trainshed.cli.output import counted, printable, size
 
 if TYPE_CHECKING:
     from trainshed.store import CopySummary, Entry, Progress
@@ -75,7 +75,7 @@ def ls(
     for entry in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime)) if entry.mtime else "-"
         length = "-" if entry.is_directory else size(entry.size)
-        print(f"{length:>10}  {when:>16}  {_printable(entry.name)}{'/' * entry.is_directory}")
+        print(f"{length:>10}  {when:>16}  {printable(entry.name)}{'/' * entry.is_directory}")
 
 
 def _row(entry: Entry) -> dict[str, object]:
@@ -144,9 +144,9 @@ def _tell(summary: CopySummary) -> None:
     parts += [f"{summary.retries} retries"] if summary.retries else []
     print(", ".join(parts))
     for name in summary.unverified:
-        print(f"not verified (the store gives no checksum): {_printable(name)}", file=sys.stderr)
+        print(f"not verified (the store gives no checksum): {printable(name)}", file=sys.stderr)
     for problem in (*summary.unrepresentable, *summary.unstable):
-        print(f"not copied: {_printable(problem.name)} {problem.reason}", file=sys.stderr)
+        print(f"not copied: {printable(problem.name)} {problem.reason}", file=sys.stderr)
 
 
 @contextmanager
@@ -174,8 +174,3 @@ def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=words, completed=state.bytes, total=state.bytes_total or None)
 
         yield show
-
-
-def _printable(name: str) -> str:
-    """Names come from strangers: nothing in them may steer the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

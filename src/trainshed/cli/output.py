@@ -24,8 +24,19 @@ def print_json_list(values: Iterable[Any]) -> None:
     print("\n]" if comma else "[]")
 
 
+def printable(text: str) -> str:
+    """One line of text that comes from others (a job, a store, a file): nothing in it may steer the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on a terminal, tab-separated lines elsewhere."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
@@ -33,13 +44,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold")
     for index, name in enumerate(columns):
         # What names a thing is typed again, so it is shown whole; the last column gives way first.
         table.add_column(name, no_wrap=index == 0, overflow="fold", min_width=len(name))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a plain text would be read as markup
     Console().print(table)
 
 

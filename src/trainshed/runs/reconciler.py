@@ -17,7 +17,7 @@ from trainshed.errors import TrainshedError
 from trainshed.files import hold
 from trainshed.runs import places
 from trainshed.runs.directory import RunDirectory, finished
-from trainshed.runs.events import AttemptStarted, Pending
+from trainshed.runs.events import AttemptStarted, Pending, UnreadableRunError
 from trainshed.runs.summary import EngineStatus, conclude, started_at
 
 REQUEUED = "its nodes were taken away; the engine will start it again"
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = places.OWN) -> EngineStatus:
     """Record what the engine's status implies; gives the status as it stands afterwards."""
+    if places.is_mirror(run):
+        places.place_of(run)  # what cannot be read is left as it is
     with _alone(run) as alone:
         if not alone or run.end():
             return status
@@ -45,6 +47,8 @@ def reconcile(run: RunDirectory, status: EngineStatus, access: places.Access = p
 def _mirror(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:
     try:
         return places.pull(run, status, access)
+    except UnreadableRunError:
+        raise  # it will not get better by waiting
     except TrainshedError as error:
         return EngineStatus(alive=True, problem=error.message)
 
