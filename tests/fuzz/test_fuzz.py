@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import subprocess
@@ -50,6 +51,13 @@ def test_no_document_brings_more_than_an_error_of_ours(name: str) -> None:
 def test_an_honest_document_is_read(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     target = TARGETS[name]
     target.read(target.encode(target.honest), tmp_path_factory.mktemp(name))
+
+
+def test_what_was_found_before_is_one_error_of_ours() -> None:
+    target = TARGETS["plan"]
+    plan = json.loads(target.encode(target.honest))
+    plan["nodes"][0]["coordinator"] = [10241]
+    target.feed(target.encode(plan))
 
 
 def test_the_script_feeds_the_same_targets() -> None:

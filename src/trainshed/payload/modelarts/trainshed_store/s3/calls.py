@@ -34,6 +34,7 @@ from .wire import Address, Answer, Connection, ProxyRefusedError, Sink, WireErro
 RETRYABLE_STATUS = {429, 500, 502, 503, 504}
 RETRYABLE_CODES = {"BadDigest", "RequestTimeout", "SlowDown", "IncompleteBody", "InternalError"}
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
+_NAMING = "a bucket's name has 3 to 63 lower-case letters, digits, dashes and dots"
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,8 @@ class Caller:
                 f"the store at {self.credentials.endpoint} has no room: {said}", "free space there"
             )
         return StoreError(
-            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": ")
+            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": "),
+            _NAMING if code == "InvalidBucketName" else "",
         )
 
     def _given_up(self, last: Exception, bucket: str, key: str) -> Exception:
