@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -53,11 +55,27 @@ def test_an_honest_document_is_read(name: str, tmp_path_factory: pytest.TempPath
     target.read(target.encode(target.honest), tmp_path_factory.mktemp(name))
 
 
-def test_what_was_found_before_is_one_error_of_ours() -> None:
-    target = TARGETS["plan"]
-    plan = json.loads(target.encode(target.honest))
+def _short_coordinator(plan: dict[str, Any]) -> None:
     plan["nodes"][0]["coordinator"] = [10241]
-    target.feed(target.encode(plan))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("plan", _short_coordinator),
+        ("manifest", lambda manifest: manifest["files"].update({"1" * 20_000: {}})),
+        ("jobs", lambda job: job.update(code="a" * 300)),
+        ("jobs", lambda job: job.update(code=".", entry="a" * 300)),
+        ("jobs", lambda job: job.update(inputs=[{"name": "data", "source": "a" * 300}])),
+    ],
+)
+def test_what_was_found_before_is_one_error_of_ours(
+    name: str, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    target = TARGETS[name]
+    document = copy.deepcopy(target.honest)
+    change(document)
+    target.feed(target.encode(document))
 
 
 def test_the_script_feeds_the_same_targets() -> None:

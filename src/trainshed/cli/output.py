@@ -26,7 +26,12 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 def printable(text: str) -> str:
     """One line of text that comes from others (a job, a store, a file): nothing in it may steer the terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    if text.isprintable():
+        return text
+    from unicodedata import category
+
+    # The narrow spaces within our own numbers are harmless, though Python would not print them.
+    return "".join(c if c.isprintable() or category(c) == "Zs" else repr(c)[1:-1] for c in text)
 
 
 def printable_lines(text: str) -> str:
