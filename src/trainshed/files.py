@@ -53,8 +53,8 @@ def write_atomic(path: Path, data: str | bytes, mode: int = 0o644, durable: bool
         raise
 
 
-def read_regular(path: Path, most: int = 256 << 20) -> bytes:
-    """A file's content; OSError at once if it is not a file (a pipe would block) or is larger than `most`."""
+def read_regular(path: Path, most: int = 256 << 20, start: int = 0) -> bytes:
+    """A file's content from `start` on; OSError at once if it is not a file (a pipe would block) or longer than `most`."""
     handle = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(handle)
@@ -62,11 +62,14 @@ def read_regular(path: Path, most: int = 256 << 20) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if found.st_size > most:
+        size = max(0, found.st_size - start)
+        if size > most:
             raise OSError(errno.EFBIG, "too large", str(path))
+        if start:
+            os.lseek(handle, start, os.SEEK_SET)
         # Lists of runs read very many small files: one read each, of their size and no more.
-        data = os.read(handle, found.st_size + 1)
-        while len(data) > found.st_size and len(data) < most:  # it grew meanwhile
+        data = os.read(handle, size + 1)
+        while len(data) > size and len(data) < most:  # it grew meanwhile
             more = os.read(handle, min(1 << 20, most - len(data)))
             if not more:
                 break

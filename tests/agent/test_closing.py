@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from trainshed.agent import processes
+from trainshed.agent import main, processes
 from trainshed.agent.handover import Handover
 from trainshed.agent.main import Agent
-from trainshed.plan.model import NodePlan, Plan, Transfer
+from trainshed.plan.model import NodePlan, Plan, ProcessPlan, Transfer
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import FailureSeen, Note
+from trainshed.runs.events import FailureSeen, Note, ProcessExited
 
-pytestmark = [pytest.mark.foundation, pytest.mark.core]
+pytestmark = [pytest.mark.foundation, pytest.mark.core, pytest.mark.hardening]
 
 
 def node_plan(folder: Path) -> NodePlan:
@@ -125,3 +127,27 @@ def test_node_0_stays_for_as_long_as_its_coordinator(agent: Agent, monkeypatch: 
     monkeypatch.setattr(agent, "_pump_quietly", pump)
     agent._leave()
     assert serving.rounds == 3
+
+
+def test_the_end_of_a_process_that_dies_late_is_recorded_before_the_heads_are_sent(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper outlives `stop_all` (here nobody ends it): what it adds to the record must be in the chain."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(agent, "_send_quietly", sent.append)
+    monkeypatch.setattr(main, "_COLLECTED", 100.0)
+    agent.run.node(0).joinpath("helpers").mkdir(parents=True)
+    helper = ProcessPlan("scheduler", ("/bin/sh", "-c", "sleep 1"), str(tmp_path), helper=True)
+    agent._start(helper, {"PATH": os.environ["PATH"]})
+    assert agent._close() == 0
+    (ended,) = (e.body for e in agent.run.events("node-0-") if isinstance(e.body, ProcessExited))
+    assert (ended.process, ended.returncode) == ("scheduler", 0)
+    heads = {
+        name: head
+        for message in sent
+        if message["type"] == "heads"
+        for name, head in message["heads"].items()
+    }
+    name = "events/node-0-1.jsonl"
+    data = (agent.run.path / name).read_bytes()
+    assert heads[name] == [len(data), hashlib.sha256(data).hexdigest()]

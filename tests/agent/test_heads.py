@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import until
+from trainshed.agent import heads
 from trainshed.agent.coordinator import Coordinator, Limits
 from trainshed.agent.heads import HeadKeeper, heads_of
 from trainshed.agent.link import Link
@@ -106,3 +107,26 @@ def test_a_chain_that_cannot_be_written_does_not_end_the_run(run: RunDirectory) 
     until(lambda: not coordinator.is_alive(), 30, "the coordinator ended")
     assert coordinator.outcome is not None and coordinator.outcome.state is RunState.SUCCEEDED
     assert len(chain.read((run.path / path_of(1)).read_bytes()).records) == 1
+
+
+def test_files_without_end_cost_a_bounded_effort(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sparse files take no room on the disk: a job can lay there more than could be hashed in days."""
+    monkeypatch.setattr(heads, "_MOST_BYTES", 5 << 20)
+    for rank in range(50):
+        with (run.path / f"node-0/reports/meter-rank-{rank}.jsonl").open("wb") as stream:
+            stream.truncate(1 << 40)
+        with (run.path / f"node-0/rank-{rank}.log").open("wb") as stream:
+            stream.truncate(1 << 40)
+    (run.path / "events/node-0-1.jsonl").write_bytes(b"e\n")
+    keeper = HeadKeeper(run, 0, 1)
+    found = looked(keeper)
+    assert found["events/node-0-1.jsonl"] == digest(b"e\n")
+    assert sum(head.length for head in found.values()) == 2 + 2 * (5 << 20)
+    assert looked(keeper) == {}
+
+
+def test_a_report_named_as_the_folder_hides_no_other(run: RunDirectory) -> None:
+    for name in ("reports", "result.json"):
+        (run.path / "node-0/reports" / name).write_text("x")
+    (problem,) = Reports(run.node(0)).take()
+    assert problem.startswith("reports/reports was left there") and (run.node(0) / "result.json").exists()

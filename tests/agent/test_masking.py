@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import json
+import shlex
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +72,21 @@ def test_a_job_without_secrets_writes_to_the_file_itself(tmp_path: Path) -> None
         lambda value: quote(value, safe="").lower(),
         lambda value: base64.b64encode(value.encode()).decode(),
         lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
+        lambda value: json.dumps({"body": json.dumps({"password": value})}),
+        lambda value: repr(json.dumps(value)),
+        lambda value: json.dumps(value).replace("/", "\\/"),
+        lambda value: (
+            json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        ),
+        lambda value: html.escape(value).replace("&#x27;", "&#39;"),
+        shlex.quote,
+        lambda value: subprocess.check_output(["bash", "-c", 'printf %q "$1"', "-", value], text=True),
+        lambda value: subprocess.run(
+            ["bash", "-xc", ': "$1"', "-", value], stderr=subprocess.PIPE, text=True
+        ).stderr.strip(),
+        lambda value: '"' + value.replace('"', '""') + '"',
+        lambda value: value.encode().hex(),
+        lambda value: value.encode().hex().upper(),
     ],
 )
 def test_a_secret_is_masked_however_it_is_usually_written(
@@ -81,6 +98,16 @@ def test_a_secret_is_masked_however_it_is_usually_written(
     assert b"***" in found and found.startswith(b"before ") and found.rstrip(b"=\"'").endswith(b" after")
     for part in (b"quoted", b"tag", b"ss/w", b"ss%2"):
         assert part not in found
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:", '{"password": "'])
+@pytest.mark.parametrize("after", ["", ":", '"}'])
+def test_a_secret_within_a_longer_text_in_base64_is_masked(tmp_path: Path, before: str, after: str) -> None:
+    """As HTTP sends a user and a password."""
+    secret = "wJalrXUtnFEMI/K7MDENG"
+    text = base64.b64encode(f"{before}{secret}{after}".encode())
+    found = written(tmp_path / "log", [secret], b"Authorization: Basic " + text + b"\n", 7)
+    assert b"***" in found and len(found) < len(text), found
 
 
 def test_every_line_of_a_secret_of_several_is_masked(tmp_path: Path) -> None:

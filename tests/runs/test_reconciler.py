@@ -147,11 +147,12 @@ def test_a_run_put_back_into_the_queue_waits_again_and_is_told_once(tmp_path: Pa
     assert len(run.events("reconciler")) == 1
 
 
-def test_a_mirror_that_cannot_be_fetched_is_in_doubt_and_not_gone(tmp_path: Path) -> None:
+def test_a_mirror_whose_place_cannot_be_read_is_unreadable_and_not_gone(tmp_path: Path) -> None:
     run = started(tmp_path)
     (run.path / locations.FILE).write_text('{"version": 2}')
-    status = reconcile(run, GONE, StoreAccess(run.home))
-    assert status.alive and "this release reads 1" in status.problem and run.end() is None
+    with pytest.raises(UnreadableRunError, match="this release reads 1"):
+        reconcile(run, GONE, StoreAccess(run.home))
+    assert run.end() is None
 
 
 def at_once(*works: Callable[[], None]) -> None:

@@ -14,10 +14,11 @@ import pytest
 from support import Shed, made_run, tree
 from trainshed import files
 from trainshed.api import Client
+from trainshed.cli.output import print_table
 from trainshed.errors import UsageError
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import AttemptStarted, Finished, UnreadableRunError, to_line
-from trainshed.runs.logs import log_files
+from trainshed.runs.events import AttemptStarted, Finished, Note, UnreadableRunError, to_line
+from trainshed.runs.logs import follow, log_files
 from trainshed.runs.outcome import Outcome
 from trainshed.runs.states import RunState
 from trainshed.runs.summary import summaries
@@ -49,6 +50,16 @@ def folder(name: str) -> Callable[[RunDirectory], None]:
     return spoil
 
 
+def endless(name: str) -> Callable[[RunDirectory], None]:
+    """A sparse file: it takes no room on the disk and more memory than there is."""
+
+    def spoil(run: RunDirectory) -> None:
+        (run.path / name).write_bytes(b"x\n")
+        os.truncate(run.path / name, 1 << 42)
+
+    return spoil
+
+
 def events_are(kind: Callable[[str], Callable[[RunDirectory], None]]) -> Callable[[RunDirectory], None]:
     def spoil(run: RunDirectory) -> None:
         (run.events_folder / "submit.jsonl").unlink()
@@ -74,6 +85,13 @@ UNREADABLE = {
         run.events_folder / "stop-1.jsonl"), "how it was submitted"),
     "deep nesting": (write("events/node-0-1.jsonl", b'{"v": ' + b"[" * 200_000 + b"\n"), "nested too deeply"),
     "endless time": (write("events/node-0-1.jsonl", line(kind="running", attempt=1, time=1e400)), "time is inf"),
+    "process named as a path": (write("events/node-0-1.jsonl", line(kind="started", attempt=1, process="../x", pid=1)),
+        "process is '../x'"),
+    "process that no file can be named as": (
+        write("events/node-0-1.jsonl", line(kind="started", attempt=1, process="a\0b", pid=1)), "process is 'a"),
+    "place of another release": (write("place.json", b'{"version": 9}'), "place.json cannot be read: format 9"),
+    "place nested deeply": (write("place.json", b"[" * 200_000), "place.json cannot be read"),
+    "fifo as place": (fifo("place.json"), "place.json cannot be read"),
     "fifo of events": (fifo("events/stop-1.jsonl"), "stop-1.jsonl cannot be read"),
     "fifo as end": (fifo("events/end.jsonl"), "end.jsonl cannot be read"),
     "fifo as submission": (fifo("events/submit.jsonl"), "submit.jsonl cannot be read"),
@@ -93,6 +111,17 @@ HARMLESS = {
     "fifo as lock of a node": fifo("node-0/alive.lock"),
     "fifo as log": fifo("node-0/rank-0.log"),
     "folder as log": folder("node-0/rank-1.log"),
+    "fifo beside a log": lambda run: (
+        folder("node-0")(run),
+        fifo("node-0/rank-0.times")(run),
+        write("node-0/rank-0.log", b"x\n")(run),
+    )[0],
+    "endless file beside a log": lambda run: (
+        folder("node-0")(run),
+        endless("node-0/rank-0.times")(run),
+        write("node-0/rank-0.log", b"x\n")(run),
+    )[0],
+    "endless plan": endless("plan.json"),
     "log of rank ²": lambda run: (folder("node-0")(run), write("node-0/rank-².log", b"x\n")(run))[0],
     "fifo as plan": fifo("plan.json"),
     "fifo as job": fifo("job.yaml"),
@@ -197,12 +226,49 @@ def test_commands_show_the_odd_run_and_go_on(shed: Shed) -> None:
     assert shed.cli("rm", "--force", odd.id).returncode == 0 and not odd.path.exists()
 
 
+@pytest.mark.parametrize(
+    "plan", ["null", '{"nodes": 7}', '{"nodes": [7]}', '{"nodes": [{"kept_home": "a\\u0000"}]}']
+)
+def test_a_plan_of_another_form_is_no_obstacle(shed: Shed, plan: str) -> None:
+    run = made_run(shed.home)
+    (run.path / "plan.json").write_text(plan)
+    assert shed.show(run.id)["state"] == "lost"
+
+
 def test_an_ended_run_with_a_damaged_detail_is_shown_with_its_end(shed: Shed) -> None:
     run = made_run(shed.home)
     run.record_end(Finished(Outcome.of(None), name="job", engine="local"))
     (run.events_folder / "node-0-1.jsonl").write_bytes(line(kind="teleported"))
     shown = shed.show(run.id)
     assert shown["state"] == "succeeded" and "teleported" in shown["problem"] and shown["processes"] == []
+
+
+def test_nothing_that_a_run_says_steers_the_terminal(shed: Shed) -> None:
+    run = made_run(shed.home)
+    run.writer("driver-1").append(Note("one\x1b]0;title\x07\u202e\ntwo [/bold]"))
+    run.request_stop("why\x1b[2J\tnot")
+    for command in (("ps", "-a"), ("show", run.id), ("wait", run.id)):
+        said = shed.cli(*command).stdout
+        assert "\x1b" not in said and "\u202e" not in said and "why\\x1b[2J" in said, said
+    assert "note: one\\x1b]0;title\\x07\\u202e\ntwo [/bold]" in shed.cli("show", run.id).stdout
+
+
+def test_a_table_on_a_terminal_takes_text_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    print_table(["REASON"], [["[/bold] and [red]more"]])
+    assert "[/bold] and [red]more" in capsys.readouterr().out
+
+
+def test_the_last_lines_of_an_endless_log_are_found_at_once(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "odd")
+    folder("node-0")(run)
+    endless("node-0/rank-0.log")(run)
+    with (run.path / "node-0/rank-0.log").open("ab") as stream:
+        stream.write(b"\nlast\n")
+    lines = bounded(lambda: [entry.text for entry in follow(run, lambda: True, last=2)])
+    assert lines[-1] == "last" and len(lines) <= 4, len(lines)
 
 
 def test_a_disk_that_is_full_for_one_run_hides_no_other(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainshed.agent.reports import FOLDER
 from trainshed.agent.wire import Message
-from trainshed.runs.chain import PERIOD, GrowingFile, Head
+from trainshed.runs.chain import MOST_BYTES, PERIOD, GrowingFile, Head
 from trainshed.runs.directory import RunDirectory
 
 _REPORT = re.compile(r"meter-rank-\d{1,9}\.jsonl\Z")
@@ -23,6 +23,8 @@ _LOG = re.compile(r"rank-[\w-]{1,60}\.log\Z")
 _SETTLED = ("job.yaml", "plan.json", "events/submit.jsonl", "events/driver-1.jsonl")
 """Written before the ranks start; node 0 sees to them."""
 _MOST_FILES = 2000
+_MOST_BYTES = 1 << 30
+"""Of all reports of a node together, and of all its logs: a job may lay there files without end, which cost it nothing."""
 _IN_MESSAGE = 1000
 """Heads in one message, so that it stays far below the longest line."""
 
@@ -34,6 +36,7 @@ class HeadKeeper(threading.Thread):
         super().__init__(name="heads", daemon=True)
         self._run, self._node, self._attempt, self._period = run, node, attempt, period
         self._files: dict[str, GrowingFile] = {}
+        self._left = {_REPORT: _MOST_BYTES, _LOG: _MOST_BYTES}
         self._changed: dict[str, Head] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -51,8 +54,12 @@ class HeadKeeper(threading.Thread):
 
     def look(self) -> None:
         """Read on in every file."""
-        for name, path in self._found():
-            head = self._files.setdefault(name, GrowingFile()).read_on(path)
+        for name, path, kind in self._found():
+            file = self._files.setdefault(name, GrowingFile())
+            before, most = file.length, self._left[kind] if kind else MOST_BYTES
+            head = file.read_on(path, most)
+            if kind:
+                self._left[kind] -= file.length - before
             if head is not None:
                 with self._lock:
                     self._changed[name] = head
@@ -68,16 +75,17 @@ class HeadKeeper(threading.Thread):
             for at in range(0, len(changed), _IN_MESSAGE)
         ]
 
-    def _found(self) -> Iterator[tuple[str, Path]]:
+    def _found(self) -> Iterator[tuple[str, Path, re.Pattern[str] | None]]:
+        """Name, path, and of what the job writes its kind."""
         root, folder = self._run.path, self._run.node(self._node)
         mine = [f"events/node-{self._node}-{self._attempt}.jsonl"]
         mine += [f"node-{self._node}/{name}" for name in ("metrics.jsonl", "power.jsonl")]
         for name in [*(_SETTLED if self._node == 0 else ()), *mine]:
-            yield name, root / name
+            yield name, root / name, None
         # At the end reports are taken from the one folder into the other, as they are.
         for source, pattern in ((folder / FOLDER, _REPORT), (folder, _REPORT), (folder, _LOG)):
             for path in _matching(source, pattern):
-                yield f"node-{self._node}/{path.name}", path
+                yield f"node-{self._node}/{path.name}", path, pattern
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

@@ -40,7 +40,7 @@ class Reports:
             target = self._node / entry.name
             if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                 yield f"{FOLDER}/{entry.name} was not collected: it is not a regular file"
-            elif target.suffix in _OWN or _OWN_NAMES.fullmatch(entry.name):
+            elif target.suffix in _OWN or _OWN_NAMES.fullmatch(entry.name) or target.is_dir():
                 yield f"{FOLDER}/{entry.name} was not collected: only Trainshed writes files of that name"
             else:
                 # A later attempt's report replaces an earlier one's.

@@ -30,7 +30,7 @@ from trainshed.runs.directory import RunDirectory, Runs
 from trainshed.runs.events import Submitted, UnreadableRunError
 from trainshed.runs.newest import newest_first
 from trainshed.runs.states import RunState
-from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise
+from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise, unreadable
 from trainshed.spec.job import JobSpec, check_labels
 from trainshed.spec.load import dump_job, load_job
 
@@ -361,27 +361,34 @@ class Client:
         return registry.load("engine", run.submission().engine)
 
     def _refresh(self, runs: Sequence[RunDirectory], strict: bool = False) -> list[Summary]:
-        """Summaries of readable runs; with `strict`, an unreadable one raises."""
+        """Summaries of runs; with `strict`, an unreadable one raises."""
         by_engine: dict[str, list[RunDirectory]] = {}
+        failed: dict[str, UnreadableRunError] = {}
         for run in runs:
             try:
                 if not run.end():
                     by_engine.setdefault(run.submission().engine, []).append(run)
-            except UnreadableRunError:
-                if strict:
-                    raise
+            except UnreadableRunError as error:
+                failed[run.id] = error
         statuses: dict[str, EngineStatus] = {}
         for name, group in by_engine.items():
             polled = self._poll(name, group)
             for run in group:
-                statuses[run.id] = self._reconcile(run, name, polled[run.id])
+                try:
+                    statuses[run.id] = self._reconcile(run, name, polled[run.id])
+                except UnreadableRunError as error:
+                    failed[run.id] = error
         found = []
         for run in runs:
             try:
+                if run.id in failed:
+                    raise failed[run.id]
                 found.append(summarise(run, statuses.get(run.id)))
-            except UnreadableRunError:
+            except UnreadableRunError as error:
                 if strict:
                     raise
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    found.append(unreadable(run, error))
         return found
 
     def _poll(self, engine: str, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
@@ -392,10 +399,12 @@ class Client:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
 
     def _reconcile(self, run: RunDirectory, engine: str, status: EngineStatus) -> EngineStatus:
-        """What cannot be recorded (a full disk, a damaged file) is the problem of that run and of no other."""
+        """What cannot be recorded (a full disk) is the problem of that run and of no other."""
         try:
             clear_up = registry.load("engine", engine).clear_up
             return reconciler.reconcile(run, status, self.context.store, clear_up)
+        except UnreadableRunError:
+            raise
         except (TrainshedError, OSError) as error:
             return EngineStatus(problem=str(error))
 

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from trainshed.cli.output import prefix, print_json, since, size
+from trainshed.cli.output import prefix, print_json, printable_lines, since, size
 from trainshed.runs.logs import Line, follow
 from trainshed.runs.progress import NodeProgress, read_progress
 from trainshed.runs.states import RunState
@@ -155,13 +155,13 @@ def describe(progress: NodeProgress) -> str:
 
 def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str:
     """The summary: the first failure comes first, with the failing rank's last lines unless they were just shown."""
-    notes = run.directory.notes()
+    notes = [printable_lines(note) for note in run.directory.notes()]
     failure = summary.failure
     if failure is None:
         emulated = " (EMULATED on the CPU)" if summary.emulated else ""
         lines = [f"{summary.state.value}{emulated} in {seconds:.1f} s; logs and results: {run.path}"]
         return "\n".join(lines + [f"  note: {note}" for note in notes])
-    lines = [f"{summary.state.value}: {failure.reason}"]
+    lines = [f"{summary.state.value}: {printable_lines(failure.reason)}"]
     last = failure.last_lines
     if last and failure.process and _were_just_shown(last, failure.process, failure.node, shown):
         last = last[-1:]
@@ -169,7 +169,7 @@ def ending(run: Run, summary: Summary, seconds: float, shown: list[Line]) -> str
     if failure.log:
         lines.append(f"  its log: {run.path / failure.log}")
     lines += [f"  hint: {hint}" for hint in run.advice()]
-    lines += [f"  {note}" for note in notes if note != failure.reason]
+    lines += [f"  {note}" for note in notes if note != printable_lines(failure.reason)]
     lines.append(f"  ran {since(summary.submitted, summary.ended)}; all logs: {run.path}")
     return "\n".join(lines)
 

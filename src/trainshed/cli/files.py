@@ -14,7 +14,7 @@ import typer
 
 from trainshed.cli import process
 from trainshed.cli.groups import command_group
-from trainshed.cli.output import size
+from trainshed.cli.output import printable, size
 from trainshed.plural import counted
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def ls(
     for entry in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime)) if entry.mtime else "-"
         length = "-" if entry.is_directory else size(entry.size)
-        print(f"{length:>10}  {when:>16}  {_printable(entry.name)}{'/' * entry.is_directory}")
+        print(f"{length:>10}  {when:>16}  {printable(entry.name)}{'/' * entry.is_directory}")
 
 
 def _row(entry: Entry) -> dict[str, object]:
@@ -159,9 +159,9 @@ def _tell(summary: CopySummary) -> None:
     parts += [f"{summary.retries} retries"] if summary.retries else []
     print(", ".join(parts))
     for name in summary.unverified:
-        print(f"not verified (the store gives no checksum): {_printable(name)}", file=sys.stderr)
+        print(f"not verified (the store gives no checksum): {printable(name)}", file=sys.stderr)
     for problem in (*summary.unrepresentable, *summary.unstable):
-        print(f"not copied: {_printable(problem.name)} {problem.reason}", file=sys.stderr)
+        print(f"not copied: {printable(problem.name)} {problem.reason}", file=sys.stderr)
 
 
 @contextmanager
@@ -189,8 +189,3 @@ def _bar(*, enabled: bool) -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=description, completed=state.bytes, total=state.bytes_total or None)
 
         yield show
-
-
-def _printable(name: str) -> str:
-    """Names are untrusted: nothing in them may control the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainshed.cli.output import clock, prefix, print_json, print_json_list, print_table, since
-from trainshed.errors import NotFoundError, TrainshedError
+from trainshed.cli.output import (
+    clock,
+    prefix,
+    print_json,
+    print_json_list,
+    print_table,
+    printable,
+    printable_lines,
+    since,
+)
+from trainshed.errors import TrainshedError
 
 if TYPE_CHECKING:
     from trainshed.api import Run
@@ -61,18 +70,19 @@ def show(run: RunId, as_json: Json = False) -> None:
         return
     print(f"{summary.id}: {summary.state.value} ({summary.state.meaning})")
     if summary.reason:
-        print(f"reason: {summary.reason}")
+        print(f"reason: {printable_lines(summary.reason)}")
     for line in summary.failure.last_lines if summary.failure else ():
         print(f"    {line}")
     if problem:
-        print(f"some of its record cannot be read: {problem}")
+        print(f"some of its record cannot be read: {printable(problem)}")
     for hint in found.advice() if summary.failure else ():
         print(f"hint: {hint}")
     if summary.emulated:
         print("EMULATED on the CPU: times and accuracy say nothing about real devices")
-    print(f"engine {summary.engine}, shape {summary.shape}, attempt {summary.attempt}")
+    print(printable(f"engine {summary.engine}, shape {summary.shape}, attempt {summary.attempt}"))
     if summary.labels:
-        print(f"labels {', '.join(f'{name}={value}' for name, value in sorted(summary.labels.items()))}")
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(summary.labels.items()))
+        print(f"labels {printable(labels)}")
     print(f"submitted {clock(summary.submitted)}, ended {clock(summary.ended) or 'not yet'}")
     names = list(dict.fromkeys(name for node in spent.values() for name in node))
     rows = [
@@ -86,11 +96,11 @@ def show(run: RunId, as_json: Json = False) -> None:
         [[r["process"], str(r["node"]), str(r["pid"]), _wrote(r), r["ended"]] for r in ranks],
     )
     for name, where in outputs:
-        print(f"output {name}: {where}")
+        print(printable(f"output {name}: {where}"))
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {printable_lines(note)}")
     for home in homes:
-        print(f"home {home} (what the job left in ~)")
+        print(f"home {printable(home)} (what the job left in ~)")
     print(f"directory {found.path}")
 
 
@@ -145,7 +155,10 @@ def wait(
     if as_json:
         print_json(summary.to_json())
     else:
-        print(f"{summary.id}: {summary.state.value}" + (f": {summary.reason}" if summary.reason else ""))
+        print(
+            f"{summary.id}: {summary.state.value}"
+            + (f": {printable_lines(summary.reason)}" if summary.reason else "")
+        )
     raise typer.Exit(summary.exit_code)
 
 
@@ -158,9 +171,9 @@ def _homes(found: Run) -> list[str]:
     """The folders in which what the job left in its home is kept."""
     try:
         nodes = found.directory.plan_json()["nodes"]
-    except (NotFoundError, KeyError, TypeError):
+        kept = dict.fromkeys(str(node.get("kept_home") or "") for node in nodes)
+    except (TrainshedError, KeyError, TypeError, AttributeError):
         return []
-    kept = dict.fromkeys(str(node.get("kept_home") or "") for node in nodes)
     return [home for home in kept if home and Path(home).is_dir()]
 
 

@@ -135,9 +135,11 @@ def _tell(error: TrainshedError, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}}))
         return
-    print(f"error: {error.message}", file=sys.stderr)
+    from trainshed.cli.output import printable_lines
+
+    print(f"error: {printable_lines(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable_lines(error.hint)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,27 @@ def print_json_list(values: Iterable[Any]) -> None:
     print("\n]" if comma else "[]")
 
 
+def printable(text: str) -> str:
+    """One line of untrusted text (of a job, a store, a file): nothing in it may control the terminal."""
+    if text.isprintable():
+        return text
+    from unicodedata import category
+
+    # The narrow spaces within our own numbers are harmless, though Python would not print them.
+    return "".join(c if c.isprintable() or category(c) == "Zs" else repr(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on a terminal, tab-separated lines elsewhere; rows are printed as they come, however many.
 
     On a narrow terminal, columns that do not fit go to further lines of their row: nothing is left out.
     """
+    rows = ([printable(cell) for cell in row] for row in rows)
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:

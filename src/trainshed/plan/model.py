@@ -164,7 +164,7 @@ class Plan:
                 nodes=tuple(node_from_json(node) for node in data["nodes"]),
                 ssh=tuple(data["ssh"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _other_release(repr(error)) from error
 
 

@@ -233,26 +233,26 @@ class GrowingFile:
     length: int = 0
     _state: Any = field(default_factory=hashlib.sha256)
 
-    def read_on(self, path: Path) -> Head | None:
-        """Its head after what was appended since the last time; None if nothing was.
+    def read_on(self, path: Path, most: int = MOST_BYTES) -> Head | None:
+        """Its head after what was appended since the last time, up to `most` bytes of it; None if nothing was.
 
         A pipe, a link or a file that is not there is nothing: a job may have laid it there.
         """
         before = self.length
-        for block in _blocks(path, before):
+        for block in _blocks(path, before, min(MOST_BYTES, before + most)):
             self._state.update(block)
             self.length += len(block)
         return Head(self.length, self._state.hexdigest()) if self.length > before else None
 
 
-def _blocks(path: Path, start: int) -> Iterator[bytes]:
+def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return
     try:
         if stat.S_ISREG(os.fstat(handle).st_mode):
-            while start < MOST_BYTES and (block := os.pread(handle, min(1 << 20, MOST_BYTES - start), start)):
+            while start < end and (block := os.pread(handle, min(1 << 20, end - start), start)):
                 start += len(block)
                 yield block
     except OSError:

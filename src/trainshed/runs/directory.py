@@ -44,7 +44,7 @@ from trainshed.runs.outcome import Outcome
 _RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _NODE = re.compile(r"^node-(0|[1-9][0-9]{0,6})\Z")
 _REMOVED = ".removed-"
-_LARGEST_PLAN = 4 << 30
+_LARGEST_PLAN = 512 << 20
 _RESERVE = 64 << 10
 
 
@@ -230,7 +230,7 @@ class RunDirectory:
             raise NotFoundError(
                 f"run {self.id} has no plan yet", "it is made when nodes are known"
             ) from error
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
             raise UnreadableRunError(f"run {self.id}: plan.json cannot be read: {error}") from error
         if not isinstance(data, dict):
             raise UnreadableRunError(f"run {self.id}: plan.json is not a plan")

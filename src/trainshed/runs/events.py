@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -241,6 +242,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "submitted": (int, float, type(None)), "started": (int, float, type(None)),
 }  # fmt: skip
 """Fields that are not text."""
+_PROCESS = re.compile(r"[\w.-]{1,100}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +314,8 @@ def _checked(name: str, value: Any) -> Any:
     elif good and name in ("labels", "array"):
         items = value.values() if name == "labels" else value
         good = all(isinstance(item, str) for item in items)
+    elif good and name == "process":  # its log has this name
+        good = bool(_PROCESS.match(value))
     if not good:
         raise ValueError(f"{name} is {value!r:.40}")
     return tuple(value) if name == "array" else value

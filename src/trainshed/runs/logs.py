@@ -135,16 +135,17 @@ class LogReader:
 
 
 def _start_of_last(path: Path, count: int) -> int:
-    """Where the last `count` lines of a file begin."""
+    """Where the last `count` lines of a file begin; of lines longer than a reader is given, not before their pieces."""
     try:
         with path.open("rb") as stream:
             position = stream.seek(0, 2)
             if position == 0 or count <= 0:
                 return position
+            first = max(0, position - count * _LONGEST)
             stream.seek(position - 1)
             wanted = count + (stream.read(1) == b"\n")
-            while position > 0:
-                size = min(_CHUNK, position)
+            while position > first:
+                size = min(_CHUNK, position - first)
                 position -= size
                 stream.seek(position)
                 block = stream.read(size)
@@ -154,9 +155,9 @@ def _start_of_last(path: Path, count: int) -> int:
                         block = block[: block.rindex(b"\n")]
                     return position + len(block) + 1
                 wanted -= found
+            return first
     except FileNotFoundError:
-        pass
-    return 0
+        return 0
 
 
 def tail(path: Path, count: int = 20) -> tuple[str, ...]:

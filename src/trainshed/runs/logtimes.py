@@ -13,7 +13,10 @@ import time
 from bisect import bisect_left
 from pathlib import Path
 
+from trainshed.files import read_regular
+
 PERIOD = 1.0
+_LARGEST = 64 << 20
 
 
 def times_path(log: Path) -> Path:
@@ -78,9 +81,7 @@ class Stamps:
 
     def _load(self) -> None:
         try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._read)
-                data = stream.read()
+            data = read_regular(self._path, _LARGEST, self._read)
         except OSError:
             return
         whole = data[: data.rfind(b"\n") + 1]

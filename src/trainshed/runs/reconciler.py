@@ -19,7 +19,7 @@ from trainshed.errors import TrainshedError
 from trainshed.files import hold
 from trainshed.runs import locations
 from trainshed.runs.directory import RunDirectory, finished
-from trainshed.runs.events import AttemptStarted, Pending
+from trainshed.runs.events import AttemptStarted, Pending, UnreadableRunError
 from trainshed.runs.summary import EngineStatus, conclude, started_at
 
 REQUEUED = "its nodes were taken away; the engine will start it again"
@@ -36,6 +36,8 @@ def reconcile(
 
     `clear_up` is the engine's: it ends what hangs of a run, or what a dead one left, before an end is recorded.
     """
+    if locations.is_mirror(run):
+        locations.location_of(run)  # what cannot be read is left as it is
     with _alone(run) as alone:
         if not alone or run.end():
             return status
@@ -57,6 +59,8 @@ def reconcile(
 def _mirror(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:
     try:
         return locations.pull(run, status, access)
+    except UnreadableRunError:
+        raise  # it will not get better by waiting
     except TrainshedError as error:
         return EngineStatus(alive=True, problem=error.message)
 

@@ -6,6 +6,7 @@ file are relative to the file's folder and leave here absolute.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,21 @@ def _local(text: str, base: Path) -> str:
         raise UsageError(f"invalid path: {text!r}: {error}", "write the full path") from error
 
 
+def _mode(path: Path) -> int:
+    """What lies there, or 0: also for a name that no file can have."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
 def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
     """What only the file system can show: missing code, an entry outside it, missing inputs."""
     mistakes = []
     code, folder = raw.get("code"), None
     if isinstance(code, str) and "://" not in code.removeprefix("file://"):
         folder = Path(_local(code, base))
-        if not folder.is_dir():
+        if not stat.S_ISDIR(_mode(folder)):
             mistakes.append(
                 Mistake(
                     "code",
@@ -171,7 +180,7 @@ def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
                 mistakes.append(
                     Mistake(field, repr(name), "points outside the code folder; name a file inside it")
                 )
-            elif not target.is_file():
+            elif not stat.S_ISREG(_mode(target)):
                 mistakes.append(
                     Mistake(field, repr(name), f"no such file in {folder}{near_file(folder, name)}")
                 )
@@ -183,9 +192,9 @@ def _missing_files(raw: dict[str, Any], base: Path) -> list[Mistake]:
             )
         elif isinstance(source, str) and "://" not in source.removeprefix("file://"):
             maker = channel.get("maker")
-            if isinstance(maker, str) and not Path(_local(maker, base)).is_file():
+            if isinstance(maker, str) and not stat.S_ISREG(_mode(Path(_local(maker, base)))):
                 mistakes.append(Mistake(f"inputs.{index}.maker", repr(maker), "no such file"))
-            elif maker is None and not Path(_local(source, base)).exists():
+            elif maker is None and not _mode(Path(_local(source, base))):
                 near = near_path(Path(_local(source, base)))
                 mistakes.append(
                     Mistake(f"inputs.{index}.source", repr(source), f"no such file or folder{near}")

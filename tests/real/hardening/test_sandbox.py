@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pwd
 import shutil
 import subprocess
@@ -124,6 +125,27 @@ def test_the_agents_memory_variables_and_view_are_its_own(shed: Shed) -> None:
     summary = json.loads(done.stdout)
     assert summary["state"] == "succeeded", "a job cannot end its agent"
     assert shed.log(summary["id"], 0).split() == ["end"]
+
+
+KEYRING = """
+import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+add_key, _, keyctl = range(248, 251) if platform.machine() == "x86_64" else range(217, 220)
+print("added", libc.syscall(add_key, b"user", b"trainshed-test-job", b"x", 1, -4) >= 0)
+found = libc.syscall(keyctl, 10, -4, b"user", b"trainshed-test", 0)  # search the user's keyring
+print("found", found >= 0, os.strerror(ctypes.get_errno()))
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
+def test_the_users_keyring_is_out_of_reach(shed: Shed, tmp_path: Path) -> None:
+    """It belongs to the user, not to a namespace: tickets and keys of whoever submitted lie in it."""
+    mine = KEYRING.replace("trainshed-test-job", "trainshed-test")
+    outside = subprocess.run([sys.executable, "-c", mine], capture_output=True, text=True, check=True)
+    if "found True" not in outside.stdout:
+        pytest.skip(f"this kernel keeps no keys for us: {outside.stdout}")
+    _, log = run(shed, f"{sys.executable} - <<'END'\n{KEYRING}END\n")
+    assert log.splitlines() == ["added False", "found False Operation not permitted"], log
 
 
 def test_files_that_a_job_names_are_there_read_only(shed: Shed, tmp_path: Path) -> None:

@@ -159,15 +159,12 @@ def _compared(name: str, mark: Mark, key: str, value: str | int) -> list[Reason]
 
 
 def agreement_faults(metered: dict[int, RankEvidence]) -> list[Reason]:
-    sums = {
-        str(m.fields.get("checksum")) for r in metered.values() if r.session for m in r.session.all("dataset")
-    }
-    if len(sums) > 1:
-        return [
-            Reason(
-                code="dataset-differs", message="ranks read different data sets: " + ", ".join(sorted(sums))
-            )
-        ]
+    marks = [m for r in metered.values() if r.session for m in r.session.all("dataset")]
+    for name in ("checksum", "train_samples"):
+        said = sorted({str(m.fields.get(name))[:80] for m in marks})
+        if len(said) > 1:
+            text = f"ranks read data sets with different {name}: {', '.join(said[:5])}"
+            return [Reason(code="dataset-differs", message=text)]
     return []
 
 

@@ -74,6 +74,8 @@ class NodeSample:
     node_cpu_percent: float | None = None
     net_sent_bytes: float | None = None
     net_received_bytes: float | None = None
+    disk_read_bytes: float | None = None
+    disk_write_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class PlanFacts:
     isolated: bool
     run_variable: str
     processes: tuple[PlannedProcess, ...]
+    names: dict[int, str] = field(default_factory=dict)
+    """The host name of each node."""
 
 
 @dataclass
@@ -249,6 +253,7 @@ def _read_plan(evidence: RunEvidence) -> None:
             isolated=bool(plan.get("isolated")),
             run_variable=str(plan.get("env", {}).get("TRAINSHED_RUN_ID", "")),
             processes=tuple(_processes(plan["nodes"])),
+            names={int(node["index"]): str(node.get("name", ""))[:255] for node in plan["nodes"]},
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         evidence.add_defect("plan-unreadable", "plan.json", f"plan.json cannot be read: {error!r:.200}")
@@ -334,6 +339,8 @@ def _node_sample(line: dict[str, Any]) -> NodeSample | None:
         number(line.get("node_cpu_percent")),
         number(line.get("net_sent_bytes")),
         number(line.get("net_received_bytes")),
+        number(line.get("disk_read_bytes")),
+        number(line.get("disk_write_bytes")),
     )
 
 

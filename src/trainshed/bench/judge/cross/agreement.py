@@ -14,11 +14,13 @@ from trainshed.runs.events import ProcessStarted, Submitted
 from trainshed.spec.job import Resources
 
 BATCH = "global_batch_size"
+LOCAL = "local"
+SANDBOX = "sandbox"
 
 
 @rule("submission-differs")
 def submission(case: Case) -> Iterator[str]:
-    """The run was submitted once, with the shape of the rules and the name, launcher and contract of job and plan."""
+    """The run was submitted once, with the shape of the rules and the name, launcher, contract and isolation of job and plan."""
     found = case.evidence.bodies(Submitted)
     if len(found) > 1:
         yield f"the run was submitted {len(found)} times"
@@ -35,6 +37,8 @@ def submission(case: Case) -> Iterator[str]:
             for name in ("launcher", "contract"):
                 if getattr(plan, name) != getattr(body, name):
                     yield f"{name} {getattr(body, name)!r} was submitted, the plan has {getattr(plan, name)!r}"
+            if body.engine == LOCAL and body.isolation and plan.isolated != (body.isolation != "plain"):
+                yield f"isolation {body.isolation:.20} was submitted, the plan is of nodes {'with' if plan.isolated else 'without'} one"
 
 
 @rule("emulation-hidden")
@@ -69,7 +73,7 @@ def plan_shape(case: Case) -> Iterator[str]:
 
 @rule("job-differs")
 def job_file(case: Case) -> Iterator[str]:
-    """job.yaml has the shape and the target of the rules, and the plan hands its parameters to the ranks."""
+    """job.yaml has the shape and the target of the rules; the plan has its launcher and contract, and starts its script with its parameters."""
     job = case.evidence.job
     if job is None:
         return
@@ -86,11 +90,36 @@ def job_file(case: Case) -> Iterator[str]:
     target = reading(known.get(case.rules.target_parameter))
     if case.rules.target is not None and target is not None and target != case.rules.target.value:
         yield f"job.yaml gives the target {target:g}, the rules {case.rules.target.value:g}"
+    yield from _started_otherwise(case, job)
+    passed: dict[str, str] = {}
     for process in case.evidence.plan.processes if case.evidence.plan else ():
         options = dict(a[2:].split("=", 1) for a in process.argv if a.startswith("--") and "=" in a)
         for name, value in known.items():
             if name in options and options[name] != str(value):
                 yield f"{process.name} was started with {name}={options[name][:40]}, job.yaml has {str(value)[:40]}"
+            if name in options:
+                passed.setdefault(name, process.name)
+    for process in case.evidence.plan.processes if case.evidence.plan else ():
+        for name, other in passed.items():
+            if process.rank is not None and not any(a.startswith(f"--{name}=") for a in process.argv):
+                yield f"{process.name} was started without {name}, which {other} was given"
+
+
+def _started_otherwise(case: Case, job: dict[str, Any]) -> Iterator[str]:
+    """Where the plan starts something else than the job."""
+    plan = case.evidence.plan
+    if plan is None:
+        return
+    for name in ("launcher", "contract"):
+        if name in job and str(job[name]) != getattr(plan, name):
+            yield f"job.yaml has {name} {str(job[name])[:40]!r}, the plan {getattr(plan, name)[:40]!r}"
+    entry, command = job.get("entry"), job.get("command")
+    for process in plan.processes:
+        is_rank = process.rank is not None and isinstance(entry, str)
+        if is_rank and not any(f"/{a}".endswith(f"/{entry}") for a in process.argv):
+            yield f"{process.name} does not start {entry:.80}, the entry of job.yaml"
+        if isinstance(command, str) and not any(a.startswith(command) for a in process.argv):
+            yield f"{process.name} does not start the command of job.yaml"
 
 
 @rule("seed-differs")
@@ -123,6 +152,11 @@ def batch_size(case: Case) -> Iterator[str]:
 def process_ids(case: Case) -> Iterator[str]:
     """No two ranks of a node are one process, and a rank's process is not older than the one that was started for it."""
     seen: dict[tuple[int, int], int] = {}
+    begun: dict[tuple[int | None, int], str] = {}
+    for event, body in case.evidence.bodies(ProcessStarted):
+        other = begun.setdefault((node_of(event), body.pid), body.process)
+        if other != body.process:
+            yield f"{other:.40} and {body.process:.40} of node {node_of(event)} were both started as process {body.pid}"
     started = {(node_of(e), body.process): body.pid for e, body in case.evidence.bodies(ProcessStarted)}
     isolated = case.evidence.plan is not None and case.evidence.plan.isolated
     for rank, session in case.sessions:
@@ -138,11 +172,17 @@ def process_ids(case: Case) -> Iterator[str]:
 
 @rule("host-differs")
 def hosts(case: Case) -> Iterator[str]:
-    """The ranks of one node name one host."""
+    """The ranks of one node name one host; in a sandbox it is the one that the plan gave to the node."""
     seen: dict[int, str] = {}
+    plan, submitted = case.evidence.plan, case.evidence.bodies(Submitted)
+    enclosed = plan is not None and any(body.isolation == SANDBOX for _, body in submitted)
+    names = plan.names if plan is not None and enclosed and plan.isolated else {}
     for rank, session in case.sessions:
         if session.host and seen.setdefault(rank.node, session.host) != session.host:
             yield f"ranks of node {rank.node} were on {seen[rank.node]:.60} and on {session.host:.60}"
+        planned = names.get(rank.node, "")[:64]
+        if session.host and planned and session.host != planned:
+            yield f"rank {rank.rank} was on {session.host:.60}, its node was {planned}"
 
 
 def parameters(job: dict[str, Any] | None) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def writers(case: Case) -> Iterator[str]:
 
 @rule("event-order")
 def event_order(case: Case) -> Iterator[str]:
-    """Events follow one another: in each file, and from submission over attempt and ranks to the end."""
+    """Events follow one another: in each file, and from submission over attempt, ranks and their exits to the end."""
     for writer, found in case.evidence.writers.items():
         for before, after in pairwise(found):
             if after.time < before.time - SAME_MACHINE:
@@ -112,6 +112,11 @@ def event_order(case: Case) -> Iterator[str]:
     for before, after in pairwise(chain):
         if after.time < before.time - OTHER_MACHINE:
             yield f"{after.kind.value} is {before.time - after.time:.1f} s earlier than {before.kind.value}"
+    for finished, _ in case.evidence.bodies(AttemptFinished)[:1]:
+        planned = {(p.node, p.name) for p in _processes(case)}
+        for event, gone in case.evidence.bodies(ProcessExited):
+            if event.time > finished.time + OTHER_MACHINE and (node_of(event), gone.process) in planned:
+                yield f"{gone.process} exited {event.time - finished.time:.1f} s after the attempt had finished"
     if chain:
         for event in case.evidence.events:
             if not chain[0].time - OTHER_MACHINE <= event.time <= chain[-1].time + OTHER_MACHINE:

@@ -21,24 +21,28 @@ IDLE_CPU_PERCENT = 1.0
 IDLE_DEVICE_PERCENT = 0.5
 BYTES_PER_STEP = 64.0
 MAX_DEVICE_WATTS, MAX_NODE_WATTS = 3_000.0, 50_000.0
+MOST_CORES = 4096
+MOST_COPIED = 0.8
 CPU = "cpu"
 
 
 @rule("samples-outside-run")
 def samples_in_run(case: Case) -> Iterator[str]:
-    """The agents' samples follow one another and lie between submission and end of the run."""
+    """The agents' samples and the power readings follow one another and lie between submission and end of the run."""
     begun = [event.time for event, _ in case.evidence.bodies(Submitted)]
     ended = [event.time for event, _ in case.evidence.bodies(Finished)]
-    for node, samples in case.evidence.metrics.items():
-        for before, after in pairwise(samples):
-            if after.t < before.t - SAME_MACHINE:
-                yield f"node {node}: a sample was taken {before.t - after.t:.1f} s before the previous one"
+    taken = [(node, "a sample", [s.t for s in samples]) for node, samples in case.evidence.metrics.items()]
+    taken += [
+        (node, "a power reading", [t for t, _ in points]) for node, points in case.evidence.watts.items()
+    ]
+    for node, what, times in taken:
+        for before, after in pairwise(times):
+            if after < before - SAME_MACHINE:
+                yield f"node {node}: {what} was taken {before - after:.1f} s before the previous one"
                 break
-        for sample in samples:
-            if (begun and sample.t < begun[0] - OTHER_MACHINE) or (
-                ended and sample.t > ended[-1] + OTHER_MACHINE
-            ):
-                yield f"node {node}: a sample is outside the run"
+        for t in times:
+            if (begun and t < begun[0] - OTHER_MACHINE) or (ended and t > ended[-1] + OTHER_MACHINE):
+                yield f"node {node}: {what} is outside the run"
                 break
 
 
@@ -55,7 +59,7 @@ def samples_cover_run(case: Case) -> Iterator[str]:
 
 @rule("sample-range")
 def samples_possible(case: Case) -> Iterator[str]:
-    """Use lies between 0 and 100 %, memory and counters are not negative."""
+    """Use lies between 0 and 100 % (of a node's processes, of all its cores), memory and counters are not negative."""
     for node, samples in case.evidence.metrics.items():
         for sample in samples:
             shares = [sample.cpu_percent, *(d.util_percent for d in sample.devices)]
@@ -66,8 +70,10 @@ def samples_possible(case: Case) -> Iterator[str]:
                 sample.net_received_bytes,
             ]
             amounts += [d.memory_bytes for d in sample.devices]
-            if any(x is not None and not 0 <= x <= 100.5 for x in shares) or any(
-                x is not None and x < 0 for x in amounts
+            if (
+                any(x is not None and not 0 <= x <= 100.5 for x in shares)
+                or any(x is not None and x < 0 for x in amounts)
+                or (sample.node_cpu_percent or 0.0) > 100 * MOST_CORES
             ):
                 yield f"node {node}: a sample has an impossible utilisation or size"
                 break
@@ -84,6 +90,27 @@ def samples_vary(case: Case) -> Iterator[str]:
             yield f"node {node}: {len(known)} samples show only {len(set(known))} different readings"
 
 
+@rule("samples-copied")
+def nodes_differ(case: Case) -> Iterator[str]:
+    """No node's use of the processor is that of another node, reading by reading."""
+    known: list[tuple[int, list[float]]] = []
+    for node, samples in sorted(case.evidence.metrics.items()):
+        own = [s.node_cpu_percent for s in samples if s.node_cpu_percent is not None]
+        # The first node and the neighbour: comparing all with all would not be linear.
+        for other, series in dict(known[:1] + known[-1:]).items():
+            if is_copied(own, series):
+                yield f"the processes of node {node} used just as much of the processor as those of node {other}"
+        known = [*known[:1], (node, own)]
+
+
+def is_copied(left: Sequence[float], right: Sequence[float]) -> bool:
+    """Whether two series of readings that vary are the same."""
+    count = min(len(left), len(right))
+    if count < MIN_SECONDS or len(set(left[:count])) <= count / 2:
+        return False
+    return sum(a == b for a, b in zip(left, right, strict=False)) > MOST_COPIED * count
+
+
 @rule("cpu-idle")
 def processors_work(case: Case) -> Iterator[str]:
     """While ranks trained, their node's processes used the processor."""
@@ -96,12 +123,15 @@ def processors_work(case: Case) -> Iterator[str]:
 
 @rule("device-idle")
 def devices_work(case: Case) -> Iterator[str]:
-    """While ranks trained on accelerators, the accelerators were used."""
+    """While ranks trained on accelerators, the accelerators and their memory were used."""
     for node, samples in case.evidence.metrics.items():
         during = _during(case, node, samples)
         used = [d.util_percent for s in during for d in s.devices if d.util_percent is not None]
         if len(during) >= MIN_SECONDS and used and fmean(used) < IDLE_DEVICE_PERCENT and not _is_cpu(case):
             yield f"node {node}: ranks claim to have trained while devices were used {fmean(used):.2f} %"
+        held = [d.memory_bytes for s in during for d in s.devices if d.memory_bytes is not None]
+        if len(during) >= MIN_SECONDS and held and max(held) == 0 and not _is_cpu(case):
+            yield f"node {node}: ranks claim to have trained while nothing lay in the memory of devices"
 
 
 @rule("network-idle")
@@ -118,9 +148,9 @@ def network_works(case: Case) -> Iterator[str]:
 
 @rule("counter-backwards")
 def counters_grow(case: Case) -> Iterator[str]:
-    """Counters of sent and received bytes never fall."""
+    """Counters of bytes that were sent, received, read and written never fall."""
     for node, samples in case.evidence.metrics.items():
-        for name in ("net_sent_bytes", "net_received_bytes"):
+        for name in ("net_sent_bytes", "net_received_bytes", "disk_read_bytes", "disk_write_bytes"):
             values = [v for s in samples if (v := getattr(s, name)) is not None]
             if any(after < before for before, after in pairwise(values)):
                 yield f"node {node}: {name} falls"

@@ -14,17 +14,18 @@ from itertools import combinations, islice, pairwise
 from typing import Any
 
 from trainshed.bench.judge.cross import MOST_MESSAGES, OTHER_MACHINE
-from trainshed.bench.judge.cross.agreement import BATCH, parameters
+from trainshed.bench.judge.cross.agreement import BATCH, LOCAL, parameters
 from trainshed.bench.judge.cross.alike import Turns, turns_of
 from trainshed.bench.judge.cross.chain import ChainFacts, chain_facts
+from trainshed.bench.judge.cross.machines import is_copied
 from trainshed.bench.judge.rules import Rules
 from trainshed.bench.measure.evidence import RunEvidence, is_emulated
 from trainshed.bench.result import ATTESTED, NOT_ATTESTED, Reason
 from trainshed.runs.events import Finished, Submitted
 
-LOCAL = "local"
 CLOCK_SLACK, CLOCK_DRIFT = 1.0, 0.001
 MOST_RANKS_COMPARED = 16
+MOST_SAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class RunFacts:
     identities: tuple[str, ...] = ()
     """Hashes of what happened and of what was metered, however it is written down."""
     chain: ChainFacts | None = None
+    samples: dict[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
+    """Of each node, the first readings of what its processes and its machine used."""
 
 
 def facts_of(evidence: RunEvidence, index: int) -> RunFacts:
@@ -75,6 +78,11 @@ def facts_of(evidence: RunEvidence, index: int) -> RunFacts:
         emulated=is_emulated(evidence),
         identities=tuple(_identities(evidence)),
         chain=chain_facts(evidence),
+        samples={
+            (node, name): tuple(v for s in found[:MOST_SAMPLES] if (v := getattr(s, name)) is not None)
+            for node, found in list(evidence.metrics.items())[:MOST_RANKS_COMPARED]
+            for name in ("node_cpu_percent", "memory_bytes")
+        },
     )
 
 
@@ -138,7 +146,10 @@ def _labels(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
 
 
 def _jobs(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
-    """All runs are of one job: only the seed differs."""
+    """All runs are of one job and one engine: only the seed differs."""
+    for run in facts[1:]:
+        if run.engine != facts[0].engine:
+            yield f"run {run.index} ran on engine {run.engine:.40}, run {facts[0].index} on {facts[0].engine:.40}"
     known = [f for f in facts if f.job is not None]
     for run in known[1:]:
         first, other = known[0].job or {}, run.job or {}
@@ -188,6 +199,15 @@ def _alike(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
                     break
 
 
+def _samples(facts: Sequence[RunFacts], promise: Promise) -> Iterator[str]:
+    """No run's samples are those of another run."""
+    for before, after in combinations(facts, 2):
+        for (node, name), series in before.samples.items():
+            if is_copied(series, after.samples.get((node, name), ())):
+                yield f"node {node} of run {after.index} has the readings {name} of run {before.index}"
+                break
+
+
 def _scalars(job: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "launcher", "contract", "entry", "command", "environment", "mode")
     return {name: job[name] for name in kept if isinstance(job.get(name), str | int | float | bool)}
@@ -201,4 +221,5 @@ ACROSS: dict[str, Find] = {
     "batches-differ": _batches,
     "clocks-moved": _clocks,
     "runs-alike": _alike,
+    "samples-reused": _samples,
 }
