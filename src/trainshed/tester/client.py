@@ -172,7 +172,11 @@ class TesterClient:
             or answer.get("error") in ("cut-short", "offset")
         ):
             raise UnreachableError(words, "the result is kept")
-        raise RefusedByTester(words, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+        raise RefusedByTester(
+            words,
+            "ask the organiser, or change what it names",
+            code=f"tester-{answer.get('error', 'refused')}",
+        )
 
     def _object(self, text: bytes) -> dict[str, Any]:
         try:
