@@ -109,7 +109,7 @@ PROGRAMS = {
     "engines/cluster/guard.py": "the program above or beside a driver",
     "engines/cluster/starter.py": "the program that a cluster starts on each node",
     "engines/local/driver.py": "a driver's program",
-    "engines/slurm/carried.py": "a driver's program",
+    "engines/slurm/object_store_run.py": "a driver's program",
     "engines/slurm/driver.py": "a driver's program: Slurm tells it its job by variables",
     "store/seaweed/watch.py": "the program that watches the embedded store",
     "tester/examine.py": "the program that examines a result",
@@ -181,7 +181,7 @@ def test_the_library_never_changes_the_process_variables() -> None:
             return any(ast.unparse(target).startswith("os.environ") for target in targets)
         return False
 
-    assert uses(changes) == {"engines/slurm/carried.py"}, (
+    assert uses(changes) == {"engines/slurm/object_store_run.py"}, (
         "only that program: it takes away the variable in which Slurm brought the secrets"
     )
 

@@ -101,9 +101,9 @@ def write_within(handle: int, data: bytes, seconds: float) -> None:
         while left:
             try:
                 left = left[os.write(handle, left) :]
-            except BlockingIOError:
+            except BlockingIOError as error:
                 if not _ready(handle, select.POLLOUT, deadline):
-                    raise TimeoutError(errno.ETIMEDOUT, f"not taken within {seconds:.0f} s") from None
+                    raise TimeoutError(errno.ETIMEDOUT, f"not taken within {seconds:.0f} s") from error
     finally:
         os.set_blocking(handle, was)
 

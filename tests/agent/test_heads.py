@@ -129,4 +129,4 @@ def test_a_report_named_as_the_folder_hides_no_other(run: RunDirectory) -> None:
     for name in ("reports", "result.json"):
         (run.path / "node-0/reports" / name).write_text("x")
     (problem,) = Reports(run.node(0)).take()
-    assert problem.startswith("reports/reports was left there") and (run.node(0) / "result.json").exists()
+    assert problem.startswith("reports/reports was not collected") and (run.node(0) / "result.json").exists()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import Shed
+from support import ROOT, Shed
 from trainshed.bench.run import workload
 from trainshed.cli.main import _main
 from trainshed.environments.recipes import recipe_for
@@ -104,6 +106,22 @@ def test_only_whole_fields_are_set(capsys: pytest.CaptureFixture[str], tmp_path:
     told = capsys.readouterr().err
     assert "--set resources.nodes: only whole fields can be set" in told
     assert "--set 'resources={nodes: VALUE}'" in told
+
+
+def test_no_hint_points_to_a_file_that_is_not_installed() -> None:
+    """Documents are not part of the wheel; docstrings are for whoever has the source."""
+    found = []
+    for path in (ROOT / "src/trainshed").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Constant)]
+        documents = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        found += [
+            f"{path}:{node.lineno}"
+            for node in nodes
+            if isinstance(node, ast.Constant) and id(node) not in documents
+            if isinstance(node.value, str) and re.search(r"\b(docs|scripts)/\w+\.\w+", node.value)
+        ]
+    assert not found
 
 
 def test_one_is_not_many() -> None:

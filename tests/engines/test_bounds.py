@@ -78,7 +78,7 @@ def test_a_driver_that_is_given_no_task_ends_its_run(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     found = Client(tmp_path).get(run.id).summary()
-    assert found.state is RunState.FAILED and "the driver's task cannot be understood" in found.reason
+    assert found.state is RunState.FAILED and "the driver's task cannot be read" in found.reason
 
 
 def test_an_agent_that_is_given_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +232,10 @@ def test_a_coordinator_that_is_silent_after_a_failure_is_given_up_too(
     """A node that told of its failure waited for the answer of a frozen coordinator."""
     link = SimpleNamespace(heard=-1e9, beat=lambda _: False, channel=None)
     node = SimpleNamespace(
-        _pumped=0.0, given=SimpleNamespace(beats=False), _link=link, _quietest=None, _failed=True,
+        _pumped=0.0, handover=SimpleNamespace(beats=False), _link=link, _quietest=None, _failed=True,
         _abandoned=lambda how: watch.Stop(how, 5.0),
     )  # fmt: skip
-    with pytest.raises(watch.Stop, match="was silent for"):
+    with pytest.raises(watch.Stop, match="sent nothing for"):
         watch.Watch._beat(node)  # type: ignore[arg-type]
 
 
@@ -253,7 +253,7 @@ def test_a_driver_killed_while_it_did_not_listen_is_gone_and_no_fault_of_the_nod
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=mine.fileno))
         mine.sendall(b".")  # a sign of life that a frozen driver has not read
         its.close()
-        watch.Watch._hear_driver(node)  # type: ignore[arg-type]
+        watch.Watch._read_driver(node)  # type: ignore[arg-type]
     assert [failure.cause for failure in told] == [Cause.DRIVER]
 
 

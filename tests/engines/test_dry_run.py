@@ -41,4 +41,4 @@ def test_a_target_that_cannot_be_made_is_refused_with_its_field(tmp_path: Path) 
     outputs = [{"name": "model", "target": str(tmp_path / "file/below")}]
     with pytest.raises(RefusedError, match=r"outputs\.0\.target is .*/file/below'.* cannot be made"):
         client.submit({"name": "job", "command": "true", "outputs": outputs})
-    assert not client.summaries(), "nothing is left behind"
+    assert not list(client.summaries()), "nothing is left behind"

@@ -10,7 +10,7 @@ from trainshed.runs.last_lines import last_lines
 pytestmark = [pytest.mark.contracts, pytest.mark.field]
 
 ERROR = "FileNotFoundError: [Errno 2] No such file or directory: '/data/labels.txt'"
-LAUNCHERS = ["torchrun", "paddle", "msrun", "horovodrun", "mpirun"]
+LAUNCHERS = ["torchrun", "deepspeed", "paddle", "msrun", "horovodrun", "mpirun"]
 
 
 def recorded(launcher: str) -> list[str]:

@@ -217,7 +217,7 @@ def test_the_place_of_another_release_is_refused_in_one_sentence(tmp_path: Path,
     "text", ["", "[]", "{}", '{"version": 0}', '{"version": 2, "secret": "x", "moon": 1}']
 )
 def test_the_handover_of_another_release_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(TrainshedError, match="cannot parse the agent's handover") as caught:
+    with pytest.raises(TrainshedError, match="the agent's handover cannot be read") as caught:
         Handover.from_line(text)
     assert caught.value.code == "other-release" and "\n" not in caught.value.message
     given = Handover(secret="00", attempt=3, prefix=("podman",))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainshed.runs.places import RunPlace
 
 from support import ROOT, Shed, made_run
 from trainshed import files
@@ -32,8 +31,9 @@ from trainshed.engines.local.task import Task
 from trainshed.errors import TrainshedError
 from trainshed.plan import model
 from trainshed.plan.model import FilePlan, NodePlan, Plan, ProcessPlan, Transfer
-from trainshed.runs import chain, events, places
+from trainshed.runs import chain, events, locations
 from trainshed.runs.events import Finished, Note
+from trainshed.runs.locations import RunLocation
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.states import Cause, RunState
 
@@ -45,10 +45,10 @@ ORDER = Order(1, "plain", "/s", (), (), "")
 FACTS = Facts(0, "a", "127.0.0.1", 1, (), 1)
 
 
-def read_place(folder: Path, text: str) -> None:
+def read_location(folder: Path, text: str) -> None:
     run = made_run(folder)
-    (run.path / places.FILE).write_text(text)
-    places.place_of(run)
+    (run.path / locations.FILE).write_text(text)
+    locations.location_of(run)
 
 
 def read_plan(folder: Path, text: str) -> None:
@@ -77,7 +77,7 @@ DOCUMENTS = {
     ),
     "task": Document(task, (Task,), TASK.to_line().decode(), lambda _, text: Task.from_line(text.encode())),
     "place": Document(
-        places, (RunPlace,), json.dumps(dataclasses.asdict(RunPlace(url="s3://b/r"))), read_place
+        locations, (RunLocation,), json.dumps(dataclasses.asdict(RunLocation(url="s3://b/r"))), read_location
     ),
     "order": Document(
         order,

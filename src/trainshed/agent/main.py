@@ -273,8 +273,7 @@ def main() -> int:
         handover = read_handover(options.handover)
         plan = Plan.from_json(run.plan_json())
     except TrainshedError as error:
-        print(f"trainshed agent: {error}", file=sys.stderr, flush=True)
-        return 1
+        sys.exit(f"trainshed agent: {error}")  # into its log, with code 1
     return Agent(run, plan, plan.nodes[options.node], handover).serve()
 
 

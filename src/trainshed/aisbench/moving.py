@@ -71,7 +71,10 @@ def move(package: Package, access: AccessConfig, home: Path) -> str:
     profile = {"access_key": found.access_key, "secret_key": found.secret_key, "endpoint": found.endpoint,
                "region": found.region}  # fmt: skip
     if not isinstance(document, dict) or not isinstance(document.setdefault("profiles", {}), dict):
-        raise UsageError(f"{path} has no mapping 'profiles'", "see docs/store.md")
+        raise UsageError(
+            f"{path} has no mapping 'profiles'",
+            "write profiles: {default: {endpoint: URL, access_key: …, secret_key: …}}",
+        )
     document["profiles"][PROFILE] = profile
     write_atomic(path, yaml.safe_dump(document), 0o600, durable=True)
     config = package.code / "config" / "modelarts_config.py"

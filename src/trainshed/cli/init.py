@@ -10,7 +10,7 @@ import typer
 from trainshed.errors import UsageError
 
 _TEXT = """\
-# A job for `trainshed run`. Every key: docs/jobs.md of the source; `trainshed run --dry-run` shows what each rank will see.
+# A job for `trainshed run`; with --dry-run it shows what each rank will see.
 name: {name}
 {launcher}
 {environment}

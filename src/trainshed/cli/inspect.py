@@ -19,7 +19,7 @@ from trainshed.cli.output import (
     printable_lines,
     since,
 )
-from trainshed.errors import TrainshedError
+from trainshed.errors import NotFoundError, TrainshedError
 
 if TYPE_CHECKING:
     from trainshed.api import Run
@@ -172,7 +172,7 @@ def _homes(found: Run) -> list[str]:
     try:
         nodes = found.directory.plan_json()["nodes"]
         kept = dict.fromkeys(str(node.get("kept_home") or "") for node in nodes)
-    except (TrainshedError, KeyError, TypeError, AttributeError):
+    except (NotFoundError, KeyError, TypeError, AttributeError):
         return []
     return [home for home in kept if home and Path(home).is_dir()]
 

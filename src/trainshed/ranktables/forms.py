@@ -57,7 +57,7 @@ def detect(document: Json) -> Form:
         )
     raise RankTableError(
         "the document is not a rank table: it has neither server_list nor a group_list with instances",
-        "see docs/ranktables.md for the three forms",
+        "give a table with server_list (version 1.0), or a group_list whose instances name pods or devices",
     )
 
 

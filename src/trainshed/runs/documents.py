@@ -38,4 +38,4 @@ def understand(
     try:
         return parse(text, version, make)
     except ValueError as error:
-        raise TrainshedError(f"{what} cannot be understood: {error}", remedy, code="other-release") from error
+        raise TrainshedError(f"{what} cannot be read: {error}", remedy, code="other-release") from error

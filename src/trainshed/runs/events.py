@@ -37,7 +37,7 @@ _LATEST = 1 << 40
 
 
 class UnreadableRunError(TrainshedError):
-    """The record of a run cannot be understood: damaged, or of another release."""
+    """The record of a run cannot be read: damaged, or of another release."""
 
     code = "unreadable-run"
 

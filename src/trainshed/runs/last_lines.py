@@ -1,6 +1,6 @@
 """The failing rank's last lines in the log of a command that ran a framework's launcher.
 
-torchrun, paddle.distributed.launch, msrun, horovodrun and mpirun end with a report, often a traceback, of
+torchrun, deepspeed, paddle.distributed.launch, msrun, horovodrun and mpirun end with a report, often a traceback, of
 their own, which does not say why the rank failed. Pure: lines in, lines out.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 _TORCHRUN = re.compile(r"torch/distributed/elastic/\S+\.py:\d+\] (Sending process|failed \()")
 _TORCHRUN_RANK = re.compile(r"^  rank +: (\d+) ")
+_DEEPSPEED = re.compile(r"\[launch\.py:\d+:sigkill_handler\] Killing subprocess")
+_TRACEBACK_RANK = re.compile(r"^\[rank(\d+)\]: Traceback")
 _PADDLE = re.compile(r"^LAUNCH \w+ .* -+ ERROR LOG DETAIL -+$")
 _PADDLE_END = re.compile(r"^LAUNCH \w+ ")
 _MSRUN = re.compile(r"mindspore/parallel/cluster/\S+\.py:\d+\] .*process \d+ exit with exception")
@@ -24,7 +26,7 @@ _RULE = re.compile(r"^-{20,}$")
 
 def last_lines(lines: Sequence[str], count: int = 20) -> tuple[str, ...]:
     """The last lines of the rank that failed first, if a launcher's report follows them; else of all."""
-    for find in (_torchrun, _paddle, _msrun, _horovodrun, _mpirun):
+    for find in (_torchrun, _deepspeed, _paddle, _msrun, _horovodrun, _mpirun):
         found = find(lines)
         if found:
             return tuple(found[-count:])
@@ -36,6 +38,12 @@ def _torchrun(lines: Sequence[str]) -> Sequence[str]:
     causes = [i for i, line in enumerate(report) if line.startswith("Root Cause")]
     rank = _first(report[causes[-1] :], _TORCHRUN_RANK) if causes else None
     return _of_rank(before, rank, lambda name: (f"[rank{name}]:", f"[default{name}]:"))
+
+
+def _deepspeed(lines: Sequence[str]) -> Sequence[str]:
+    """DeepSpeed names the rank that it started last, whichever failed; the first traceback is the cause."""
+    before, _ = _split(lines, _DEEPSPEED)
+    return _of_rank(before, _first(before, _TRACEBACK_RANK), lambda name: (f"[rank{name}]:",))
 
 
 def _paddle(lines: Sequence[str]) -> Sequence[str]:

@@ -57,7 +57,10 @@ def _from_profile(home: Path, wanted: str, scheme: str) -> Credentials | None:
         raise UsageError(f"{path} cannot be read: {error}", "give a readable file") from error
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, dict):
-        raise UsageError(f"{path} has no mapping 'profiles'", "see docs/store.md")
+        raise UsageError(
+            f"{path} has no mapping 'profiles'",
+            "write profiles: {default: {endpoint: URL, access_key: …, secret_key: …}}",
+        )
     name = wanted or (scheme if scheme in profiles else "default")
     if name not in profiles:
         if not wanted:

@@ -169,8 +169,12 @@ class TesterClient:
             or response.status in (408, 429)
             or answer.get("error") in ("cut-short", "offset")
         ):
-            raise UnreachableError(reason, "the result is kept")
-        raise RefusedByTester(reason, "see docs/tester.md", code=f"tester-{answer.get('error', 'refused')}")
+            raise UnreachableError(words, "the result is kept")
+        raise RefusedByTester(
+            words,
+            "ask the organiser, or change what it names",
+            code=f"tester-{answer.get('error', 'refused')}",
+        )
 
     def _object(self, text: bytes) -> dict[str, Any]:
         try:

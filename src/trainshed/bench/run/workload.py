@@ -160,7 +160,8 @@ def load(path: Path) -> Workload:
         raise UsageError(f"{file} cannot be read: {error}", "give a readable file") from error
     except ValidationError as error:
         raise UsageError(
-            f"{file}: {summary_of(error, Workload)}", "docs/benchmark.md lists the keys"
+            f"{file}: {summary_of(error, Workload)}",
+            "`trainshed bench new FOLDER` writes one to compare with",
         ) from error
     if not NAME.match(workload.name):
         raise UsageError(f"{file}: name {workload.name!r}", "use small letters, digits, dots and dashes")

@@ -108,7 +108,7 @@ class AgentProcess:
             # Time that the machine did not give it does not count.
             self._forgiven += _SILENCE / 2
             return
-        self._kill(f"nothing was heard of its agent for {_SILENCE:.0f} s")
+        self._kill(f"no message from its agent for {_SILENCE:.0f} s")
 
     def _kill(self, why: str) -> None:
         index, attempt = self._node.index, self._order.attempt
