@@ -169,9 +169,9 @@ class TesterClient:
             or response.status in (408, 429)
             or answer.get("error") in ("cut-short", "offset")
         ):
-            raise UnreachableError(words, "the result is kept")
+            raise UnreachableError(reason, "the result is kept")
         raise RefusedByTester(
-            words,
+            reason,
             "ask the organiser, or change what it names",
             code=f"tester-{answer.get('error', 'refused')}",
         )
