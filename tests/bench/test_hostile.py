@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import made
 import pytest
@@ -67,6 +68,10 @@ def odd_folders(folder: Path) -> None:
     (folder / "runs/1/node-7").write_text("a file")
 
 
+def many_processes(plan: dict[str, Any]) -> None:
+    plan["nodes"][0]["processes"] = [{"name": f"rank-{i}", "rank": i, "argv": ["x"]} for i in range(20_000)]
+
+
 def nuls(folder: Path) -> None:
     for path in folder.glob("runs/1/node-*/rank-*.log"):
         path.write_bytes(b"\0" * 1_000_000)
@@ -83,6 +88,8 @@ HOSTILE: list[tuple[str, Callable[[Path], None], str]] = [
     ("a pattern that tracks back forever", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(a+)+$"})), "unreadable"),
     ("a pattern with alternatives repeated", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "((?:a|aa)*)b"})), "unreadable"),
     ("a pattern of many stars", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(x)" + ".*" * 30})), "unreadable"),
+    ("a pattern of many stars in few letters", change_json("rules.json", lambda r: r.update(log_patterns={"quality": "(.*?,){30}P"})), "unreadable"),
+    ("a plan of twenty thousand processes", change_json("runs/1/plan.json", many_processes), "file-missing"),
     ("a pipe for rules.json", pipe("rules.json"), "file-kind"),
     ("a pipe for a meter file", pipe(METER), "file-kind"),
     ("a pipe for a log", pipe("runs/1/node-0/rank-0.log"), "file-kind"),
@@ -121,7 +128,7 @@ def test_a_hostile_result_is_a_finding(
         manifest.write(folder)
     findings = check(folder).findings
     assert code in {finding.code for finding in findings}, (what, findings)
-    assert all(len(finding.message) < 2000 for finding in findings)
+    assert all(len(finding.message) < 2000 for finding in findings) and len(findings) < 5000
 
 
 def test_a_job_full_of_aliases_is_not_expanded(good: Path, tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "submitted": (int, float, type(None)), "started": (int, float, type(None)),
 }  # fmt: skip
 """Fields that are not text."""
+_LARGEST = 64 << 20
+"""Bytes of one writer: hundreds of thousands of events."""
 _PROCESS = re.compile(r"[\w.-]{1,100}\Z")
 
 
@@ -374,7 +376,7 @@ def read(path: Path) -> Iterator[Event]:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_regular(path)
+        return read_regular(path, _LARGEST)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -39,6 +39,7 @@ RELATIVE = 1e-9
 log = logging.getLogger(__name__)
 # Texts and bookkeeping that need not be measured again.
 NOT_COMPARED = {"trainshed"}
+MOST_FINDINGS = 1000
 
 
 @dataclass
@@ -49,15 +50,18 @@ class Checked:
     result: Result | None = None
     facts: list[RunFacts] = field(default_factory=list)
     """What distinguishes each run from any other."""
+    _said: dict[str, set[str]] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:
         return not self.findings
 
     def add(self, code: str, message: str) -> None:
-        reason = Reason(code=code, message=message)
-        if reason not in self.findings:
-            self.findings.append(reason)
+        """Once each; of one code as many as anybody reads: a result can lack a hundred thousand files."""
+        said = self._said.setdefault(code, set())
+        if message not in said and len(said) < MOST_FINDINGS:
+            said.add(message)
+            self.findings.append(Reason(code=code, message=message))
 
 
 Expected = Callable[[Rules], Rules]

@@ -100,7 +100,8 @@ def _unbounded(parsed: Any, repeated: bool = False) -> int:
             several = int(high) > 1 and int(high) != int(low)
             if several and repeated:
                 return MAX_UNBOUNDED + 1
-            found += (int(high) > 100) + _unbounded(part, repeated or several)
+            times = 1 if several else int(high)  # what is written out so many times, in effect
+            found += (int(high) > 100) + times * _unbounded(part, repeated or several)
         elif kind == "BRANCH":
             if repeated:
                 return MAX_UNBOUNDED + 1
