@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainshed.errors import RefusedError
 from trainshed.files import is_full
 from trainshed.runs.directory import RunDirectory, finished
 from trainshed.runs.events import FailureSeen
@@ -100,22 +99,12 @@ def cache_folder(home: Path) -> Path:
 
 def writable(job: JobSpec, run: RunDirectory, cache: Path) -> list[str]:
     """What a node writes outside its private folders: the run directory and the outputs' own."""
-    targets = {f"outputs.{index}.target": output.target for index, output in enumerate(job.outputs)}
-    folders = [
-        _made_folder(field, target)
-        for field, target in (targets | {"log_url": job.log_url}).items()
-        if target and "://" not in target
-    ]
-    return [str(run.path), str(cache), *folders]
-
-
-def _made_folder(field: str, target: str) -> str:
-    try:
+    targets = [c.target for c in job.outputs if c.target and "://" not in c.target]
+    if job.log_url and "://" not in job.log_url:
+        targets.append(job.log_url)
+    for target in targets:
         Path(target).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        text = f"{field} is {target!r}: the folder cannot be made: {error.strerror}"
-        raise RefusedError(text, "give a folder that you may write, or a URL") from error
-    return target
+    return [str(run.path), str(cache), *targets]
 
 
 def recorded_outcome(run: RunDirectory, attempt: int) -> Outcome | None:

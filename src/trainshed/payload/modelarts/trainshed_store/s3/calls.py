@@ -34,7 +34,6 @@ from .wire import Address, Answer, Connection, ProxyRefusedError, Sink, WireErro
 RETRYABLE_STATUS = {429, 500, 502, 503, 504}
 RETRYABLE_CODES = {"BadDigest", "RequestTimeout", "SlowDown", "IncompleteBody", "InternalError"}
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
-_NAMING = "a bucket's name has 3 to 63 lower-case letters, digits, dashes and dots"
 
 
 @dataclass(frozen=True)
@@ -231,8 +230,7 @@ class Caller:
                 f"the store at {self.credentials.endpoint} has no room: {said}", "free space there"
             )
         return StoreError(
-            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": "),
-            _NAMING if code == "InvalidBucketName" else "",
+            f"{self.credentials.endpoint} answered {answer.status} {code} for {what}: {said}".rstrip(": ")
         )
 
     def _given_up(self, last: Exception, bucket: str, key: str) -> Exception:
