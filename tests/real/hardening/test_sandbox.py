@@ -135,6 +135,8 @@ print("added", libc.syscall(add_key, b"user", b"trainshed-test-job", b"x", 1, -4
 found = libc.syscall(keyctl, 10, -4, b"user", b"trainshed-test", 0)  # search the user's keyring
 print("found", found >= 0, os.strerror(ctypes.get_errno()))
 """
+FORGET = KEYRING + "libc.syscall(keyctl, 9, found, -4)\n"
+"""And takes it out of the keyring again."""
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
@@ -144,7 +146,11 @@ def test_the_users_keyring_is_out_of_reach(shed: Shed, tmp_path: Path) -> None:
     outside = subprocess.run([sys.executable, "-c", mine], capture_output=True, text=True, check=True)
     if "found True" not in outside.stdout:
         pytest.skip(f"this kernel keeps no keys for us: {outside.stdout}")
-    _, log = run(shed, f"{sys.executable} - <<'END'\n{KEYRING}END\n")
+    try:
+        _, log = run(shed, f"{sys.executable} - <<'END'\n{KEYRING}END\n")
+    finally:
+        forget = FORGET.replace("trainshed-test-job", "trainshed-test")
+        subprocess.run([sys.executable, "-c", forget], capture_output=True, check=True)
     assert log.splitlines() == ["added False", "found False Operation not permitted"], log
 
 
