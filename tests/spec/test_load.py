@@ -199,3 +199,21 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> Non
     job = load_job({"name": "a", "command": "ls", "secrets": {"KEY": {"file": str(path)}}})
     with pytest.raises(UsageError, match=r"secrets\.KEY"):
         resolve_secrets(Request(job, Context(tmp_path, "somebody", StoreAccess(tmp_path))))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (r'{name: a, command: "echo \0"}', "command"),
+        (r'{name: a, command: x, env: {A: "b\0"}}', "env"),
+        (r'{name: a, entry: x.py, args: ["\0"]}', "args"),
+        (r'{name: a, command: x, parameters: {lr: ["\0"]}}', "parameters"),
+        (r'{name: a, command: x, inputs: [{name: d, source: "s3://b/\0"}]}', "inputs.0.source"),
+    ],
+)
+def test_a_nul_is_a_mistake_of_its_field(tmp_path: Path, text: str, field: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as refused:
+        load_job(path)
+    assert any(m.field == field and "NUL" in str(m) for m in refused.value.mistakes), refused.value

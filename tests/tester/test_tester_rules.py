@@ -166,5 +166,5 @@ def test_an_unstable_result_is_shown_with_its_warnings_and_not_ranked(served: Se
     assert stored.state == "unstable"
     assert [w["code"] for w in stored.summary["warnings"]][:2] == ["unstable", "unstable"]
     page = served.ask("GET", f"/results/t1/{stored.upload}")[2]
-    assert "unstable" in page and "the rules allow 25%" in page and "95 % interval" in page
+    assert "unstable" in page and "the rules allow 25%" in page and "95% interval" in page
     assert "t1" not in served.ask("GET", "/")[2].split("<main>")[1]

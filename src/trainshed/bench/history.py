@@ -2,7 +2,7 @@
 
 `$TRAINSHED_HOME/bench.sqlite`. The folders stay the truth: a lost database is
 made again by adding them. A verdict accounts for noise: two results differ
-only when Welch's 95 % interval of the difference leaves out zero.
+only when Welch's 95% interval of the difference leaves out zero.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def compare(a: HistoryEntry, b: HistoryEntry) -> Comparison:
         return Comparison(a, b, "unclear", text, change)
     base = fmean(a.runs)
     interval = Interval(test.interval.low / base, test.interval.high / base)
-    span = f"95 % interval {interval.low:+.1%} … {interval.high:+.1%}, p = {test.p:.2g}"
+    span = f"95% interval {interval.low:+.1%} … {interval.high:+.1%}, p = {test.p:.2g}"
     if interval.low <= 0 <= interval.high:
         text = f"no difference beyond noise: {change:+.1%} ({span})"
         return Comparison(a, b, "no difference beyond noise", text, change, interval, test.p)

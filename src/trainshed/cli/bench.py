@@ -270,7 +270,7 @@ def _ending(result: Any, folder: Path, as_json: bool) -> None:
             print(f"  {'unstable' if warning.code == 'unstable' else 'note'}: {warning.message}")
         print(f"  {result.score.metric.replace('_', ' ')}: {show(result.score.value)}")
         if result.score.runs_counted[1:]:
-            print(f"  95 % interval: {interval(result)}")
+            print(f"  95% interval: {interval(result)}")
         print(f"  quality: {show(result.score.quality)}")
         print(f"  {result.attestation}")
         print(f"  report: {folder / 'report.html'}")

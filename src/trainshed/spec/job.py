@@ -35,6 +35,13 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_nul(cls, value: Any) -> Any:
+        if _holds_nul(value):
+            raise ValueError("holds a NUL character, which no program can be given: remove it")
+        return value
+
 
 class Resources(Model):
     """How many nodes, how many devices on each, and of which kind."""
@@ -190,6 +197,8 @@ def check_labels(labels: Mapping[str, str]) -> None:
 def check_variables(values: Mapping[str, Any]) -> None:
     """ValueError for an invalid variable name, and for a secret where values are recorded."""
     for name, content in values.items():
+        if _holds_nul(content):
+            raise ValueError(f"{name} holds a NUL character, which no variable can: remove it")
         if not _VARIABLE.match(name):
             raise ValueError(f"{name!r} is not a variable name: use letters, digits and _")
         if isinstance(content, str) and (_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(content)):
@@ -197,6 +206,15 @@ def check_variables(values: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"{name} looks like a secret, and env is recorded: write secrets: {{{name}: {{env: {name}}}}}"
             )
+
+
+def _holds_nul(value: Any) -> bool:
+    """Whether a text, or one in a list or mapping of texts, holds a NUL; parts with fields of their own do the same."""
+    if isinstance(value, Mapping):
+        return any(map(_holds_nul, value)) or any(map(_holds_nul, value.values()))
+    if isinstance(value, list | tuple):
+        return any(isinstance(item, str) and "\0" in item for item in value)
+    return isinstance(value, str) and "\0" in value
 
 
 def _member(axis: Any, value: str) -> str:

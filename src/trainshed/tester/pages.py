@@ -165,7 +165,7 @@ def _result_page(ledger: Ledger, test: str, upload: str, has_report: bool) -> Pa
         ("Report", _link(f"/results/{test}/{upload}/report", "plots, runs and system") if has_report else ""),
         ("Runs", escape(str(summary.get("runs", "")))),
         ("Spread of runs", _share(summary.get("spread"))),
-        ("95 % interval", _interval(summary)),
+        ("95% interval", _interval(summary)),
         ("Workload", escape(" ".join(str(summary.get(key, "")) for key in ("workload", "version", "scale")))),
         ("Framework", escape(str(summary.get("framework", "")))),
         ("Nodes × devices", _shape(found)),
@@ -327,7 +327,7 @@ def _number(value: Any, digits: int = 6) -> str:
 
 
 def _share(value: Any) -> str:
-    return "" if value is None else f"{float(value) * 100:.3g} %"
+    return "" if value is None else f"{float(value) * 100:.3g}%"
 
 
 def _interval(summary: dict[str, Any]) -> str:

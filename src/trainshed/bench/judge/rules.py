@@ -165,7 +165,7 @@ class Rules(BenchModel):
     max_spread: float = Field(default=0.25, gt=0)
     """Largest (max − min)/mean of the runs; beyond it the result is unstable."""
     max_interval: float = Field(default=0.5, gt=0)
-    """Largest half width of the 95 % interval over the mean; beyond it the result is unstable."""
+    """Largest half width of the 95% interval over the mean; beyond it the result is unstable."""
     reference_points: list[ReferencePoint] = Field(default_factory=list, max_length=1000)
     log_patterns: LogPatterns = Field(default_factory=dict)
     mllog: MllogRule | None = None

@@ -78,7 +78,7 @@ def instability(rules: Rules, score: Score) -> list[Reason]:
         found.append(Reason(code="unstable", message=text))
     high = number(score.confidence_high)
     if high is not None and mean and (half := (high - mean) / mean) > rules.max_interval:
-        text = f"the 95 % interval is the mean ± {half:.0%}, the rules allow ± {rules.max_interval:.0%}"
+        text = f"the 95% interval is the mean ± {half:.0%}, the rules allow ± {rules.max_interval:.0%}"
         found.append(Reason(code="unstable", message=text))
     return found
 
@@ -92,7 +92,7 @@ def _spread(known: Sequence[float], unit: str, runs: str) -> dict[str, Quantity]
         one = Measured(value=mean, unit=unit, source="mean of one run")
         return {"mean": one, **dict.fromkeys(names, lonely)}
     low, high = max(0.0, interval.low), interval.high
-    of_mean = f"95 % interval of the mean of {runs}"
+    of_mean = f"95% interval of the mean of {runs}"
     spread: Quantity = NotMeasured(not_measured="the mean of all runs is zero")
     if mean:
         spread = Measured(

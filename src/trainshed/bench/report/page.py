@@ -115,7 +115,7 @@ def _score(result: Result) -> dict[str, str] | None:
     if not isinstance(score, Measured):
         return None
     value, _, unit = show(score).partition(" ")
-    spread = f"; 95 % interval {interval(result)}" if result.score.runs_counted[1:] else ""
+    spread = f"; 95% interval {interval(result)}" if result.score.runs_counted[1:] else ""
     return {"value": value, "unit": unit, "how": f"{METRICS[result.score.metric]}, {score.source}{spread}"}
 
 

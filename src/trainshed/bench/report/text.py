@@ -54,7 +54,7 @@ RUN_COLUMNS = [
     "Quality",
     "Time to target",
     "Step, median",
-    "Step, 99 %",
+    "Step, 99%",
 ]
 
 
@@ -62,7 +62,7 @@ def summary_rows(result: Result) -> list[tuple[str, str]]:
     score = result.score
     return [
         (METRICS[score.metric], show(score.value)),
-        ("95 % interval", interval(result)),
+        ("95% interval", interval(result)),
         ("Spread", percent(score.spread)),
         ("Quality", show(score.quality)),
         ("Scaling efficiency", percent(result.scaling_efficiency)),
@@ -73,7 +73,7 @@ def summary_rows(result: Result) -> list[tuple[str, str]]:
 
 def percent(quantity: Quantity) -> str:
     value = number(quantity)
-    return show(quantity) if value is None else f"{value * 100:.3g} %"
+    return show(quantity) if value is None else f"{value * 100:.3g}%"
 
 
 def interval(result: Result) -> str:

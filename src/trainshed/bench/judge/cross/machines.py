@@ -118,7 +118,7 @@ def processors_work(case: Case) -> Iterator[str]:
         during = _during(case, node, samples)
         used = [s.node_cpu_percent for s in during if s.node_cpu_percent is not None]
         if len(used) >= MIN_SECONDS and fmean(used) < IDLE_CPU_PERCENT and _is_cpu(case):
-            yield f"node {node}: ranks claim to have trained while their processes used {fmean(used):.2f} % of a processor"
+            yield f"node {node}: ranks claim to have trained while their processes used {fmean(used):.2f}% of a processor"
 
 
 @rule("device-idle")
@@ -128,7 +128,7 @@ def devices_work(case: Case) -> Iterator[str]:
         during = _during(case, node, samples)
         used = [d.util_percent for s in during for d in s.devices if d.util_percent is not None]
         if len(during) >= MIN_SECONDS and used and fmean(used) < IDLE_DEVICE_PERCENT and not _is_cpu(case):
-            yield f"node {node}: ranks claim to have trained while devices were used {fmean(used):.2f} %"
+            yield f"node {node}: ranks claim to have trained while devices were used {fmean(used):.2f}%"
         held = [d.memory_bytes for s in during for d in s.devices if d.memory_bytes is not None]
         if len(during) >= MIN_SECONDS and held and max(held) == 0 and not _is_cpu(case):
             yield f"node {node}: ranks claim to have trained while nothing lay in the memory of devices"
