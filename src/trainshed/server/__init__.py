@@ -1,0 +1,1 @@
+"""The platform server: accounts, queue, index of runs, API."""
