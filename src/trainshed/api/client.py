@@ -13,20 +13,21 @@ import pwd
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainshed import files, registry
-from trainshed.api import functions, makers
+from trainshed.api import functions, makers, queued
 from trainshed.api.run import Run
 from trainshed.engines.base import Check, Context, Engine, Prepared, Request
 from trainshed.errors import TrainshedError, UsageError
 from trainshed.home import trainshed_home
 from trainshed.runs import places, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Submitted, UnreadableRunError
+from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.states import RunState
-from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise
+from trainshed.runs.summary import EngineStatus, Summary, is_alive, is_queued, summaries, summarise
 from trainshed.spec.job import JobSpec, check_labels
 from trainshed.spec.load import dump_job, load_job
 
@@ -142,7 +143,7 @@ class Client:
         prepared: Prepared | None = None
         try:
             member = registry.load("engine", engine)
-            runs = self._create(request.job.name, len(ids) or member.count(request), ids)
+            runs = queued.create(self._runs, request.job.name, len(ids) or member.count(request), ids)
             for run in runs:
                 lock = files.hold(run.alive_path)
                 assert lock is not None, "a fresh run directory has no other holder"
@@ -204,6 +205,25 @@ class Client:
         prepared.close()
         return prepared
 
+    def accept(
+        self, request: Request, engine: str = "local", reason: str = queued.WAITS, ids: Sequence[str] = ()
+    ) -> Run:
+        """Take a job into a queue: its run is there and waits; nothing is started. Refused, nothing is left."""
+        makers.make_inputs(request.job)
+        return Run(self, queued.accept(self._runs, request, engine, reason, ids))
+
+    def launch(self, run: Run, secrets: Mapping[str, str] | None = None) -> bool:
+        """Start a run that was accepted; False if it was started already, or has ended.
+
+        `secrets` are the values of the job's secrets, if they were resolved elsewhere. Refused (code
+        `devices-busy`, or for good), it goes on waiting. Whoever launches at the same time, it starts once.
+        """
+        return queued.launch(run.directory, self.context, secrets)
+
+    def refuse(self, run: Run, reason: str) -> bool:
+        """End a queued run that cannot be launched; False if it does not wait any more."""
+        return queued.refuse(run.directory, reason)
+
     def get(self, run: str) -> Run:
         """The run of that id, or the only one whose id begins so; `last` is the newest."""
         return Run(self, self._runs.find(run))
@@ -235,6 +255,8 @@ class Client:
             return
         again = bool(run.directory.stop_reason())
         places.request_stop(run.directory, reason, self.context.user, self._access)
+        if is_queued(run.directory) and run.refresh().state.is_final:
+            return
         self._engine(run.directory).stop(run.directory, again)
 
     def remove(self, run: Run, force: bool = False) -> None:
@@ -269,18 +291,6 @@ class Client:
         """What an engine has here, and what it lacks."""
         return registry.load("engine", engine).describe(self.context)
 
-    def _create(self, name: str, count: int, ids: Sequence[str]) -> list[RunDirectory]:
-        if not ids:
-            return self._runs.create(name, count)
-        self._runs.root.mkdir(parents=True, exist_ok=True)
-        runs = [RunDirectory(self._runs.root / name) for name in ids]
-        for run in runs:
-            try:
-                run.path.mkdir()
-            except FileExistsError as error:
-                raise UsageError(f"there is a run called {run.id} already", "submit again") from error
-        return runs
-
     def _undo(self, engine: Engine, run: RunDirectory) -> None:
         """Leave nothing of a submission that failed; a driver that runs already is stopped instead."""
         if files.is_held(run.alive_path):
@@ -301,17 +311,9 @@ class Client:
         if prepared.is_final:
             run.write("plan.json", json.dumps(prepared.plan.to_json()))
         run.writer("submit").append(
-            Submitted(
-                name=job.name,
-                engine=engine.name,
-                shape=job.resources.shape,
-                launcher=job.launcher,
-                contract=job.contract,
-                emulated=request.emulated,
+            replace(
+                queued.submitted(request, engine),
                 isolation=prepared.isolation,
-                user=request.context.user,
-                team=request.context.team,
-                labels=dict(request.labels),
                 array=tuple(other.id for other in runs) if len(runs) > 1 else (),
                 settings=dict(prepared.settings),
             )
@@ -346,10 +348,13 @@ class Client:
 
     def _poll(self, engine: str, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         """An engine that cannot be asked says so; its runs are not taken for dead."""
+        # Before the question: what leaves its queue meanwhile is no longer what the engine answered about.
+        waiting = {run.id for run in runs if is_queued(run)}
         try:
-            return registry.load("engine", engine).poll(runs)
+            polled = registry.load("engine", engine).poll(runs)
         except TrainshedError as error:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
+        return {name: replace(status, queued=name in waiting) for name, status in polled.items()}
 
 
 def _reconcile(run: RunDirectory, status: EngineStatus, access: places.Access) -> EngineStatus:

@@ -2,7 +2,7 @@
 
 Every writer has a file of its own, `events/<writer>.jsonl`, and readers merge them:
 
-    submit                  whoever submitted the run
+    submit                  whoever submitted the run, and a server that launches it when its turn comes
     stop-<hex>              whoever asked for its end
     driver-<start>          the driver; an engine may start one again
     coordinator-<attempt>   the thread that brings all nodes through an attempt
@@ -45,6 +45,8 @@ class Kind(StrEnum):
     """What an event tells."""
 
     SUBMITTED = "submitted"
+    QUEUED = "queued"
+    LAUNCHED = "launched"
     ACCEPTED = "accepted"
     PENDING = "pending"
     ATTEMPT = "attempt"
@@ -79,6 +81,24 @@ class Submitted:
     """The ids of all runs that were submitted together, if there are several."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the engine needs to know again later; its own to define."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A server keeps the run in its queue: it has no driver yet, and waits without one."""
+
+    reason: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the engine that the launch needs; all else is in job.yaml and the submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The turn of a queued run has come and a driver is being started; the run began when that says so."""
+
+    isolation: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """As in Submitted: only now they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +219,8 @@ class Note:
 
 Body = (
     Submitted
+    | Queued
+    | Launched
     | Accepted
     | Pending
     | AttemptStarted
@@ -216,6 +238,8 @@ Body = (
 )
 _BODIES: dict[Kind, type[Any]] = {
     Kind.SUBMITTED: Submitted,
+    Kind.QUEUED: Queued,
+    Kind.LAUNCHED: Launched,
     Kind.ACCEPTED: Accepted,
     Kind.PENDING: Pending,
     Kind.ATTEMPT: AttemptStarted,
@@ -237,7 +261,7 @@ _FIELDS: dict[type[Any], tuple[tuple[str, bool], ...]] = {}
 _NUMBER = (int, float)
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "time": _NUMBER, "attempt": int, "pid": int, "returncode": int, "seconds": _NUMBER, "emulated": bool,
-    "labels": dict, "settings": dict, "array": list,
+    "labels": dict, "settings": dict, "options": dict, "array": list,
     "submitted": (int, float, type(None)), "started": (int, float, type(None)),
 }  # fmt: skip
 """Fields that are not text."""
@@ -309,8 +333,8 @@ def _checked(name: str, value: Any) -> Any:
     good = isinstance(value, _TYPES.get(name, str))
     if good and isinstance(value, int | float):
         good = -_LATEST < value < _LATEST
-    elif good and name in ("labels", "array"):
-        items = value.values() if name == "labels" else value
+    elif good and name in ("labels", "options", "array"):
+        items = value if name == "array" else value.values()
         good = all(isinstance(item, str) for item in items)
     if not good:
         raise ValueError(f"{name} is {value!r:.40}")
@@ -336,10 +360,10 @@ class EventWriter:
     folder: Path
     name: str
 
-    def append(self, body: Body) -> Event:
-        """Write one event at the end of the file; it is there when this returns."""
+    def append(self, body: Body, *more: Body) -> Event:
+        """Write an event, or several as one, at the end of the file; all is there when this returns."""
         at = time.time()
-        data = to_line(body, at)
+        data = b"".join(to_line(item, at) for item in (body, *more))
         path = self.folder / f"{self.name}.jsonl"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:

@@ -277,7 +277,7 @@ def _look_after(run: RunDirectory) -> None:
     if not above or guard.wake(above[-1]) or not guard.is_frozen(above[0]):
         return
     with contextlib.suppress(OSError):
-        young = time.time() - run.submitted().time < _STARTING
+        young = time.time() - run.launched_at() < _STARTING
         begun = started_at(run.events("coordinator-")) is not None
         alone = not any(files.is_held(run.node(index) / "alive.lock") for index in run.node_indexes())
         ready = alone and len(above) == 2

@@ -267,7 +267,7 @@ def _is_sampled(run: RunDirectory) -> bool:
 
 def _is_young(run: RunDirectory) -> bool:
     """Whether whoever submits the run may still be waiting for Slurm's answer."""
-    return time.time() - run.submitted().time < _SUBMITTING
+    return time.time() - run.launched_at() < _SUBMITTING
 
 
 def _is_requeued(run: RunDirectory, job: str, slurm: Slurm) -> bool:
