@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from server_accounts import add_people
+from server_api import Served, add_people_by_api
 from trainshed.server.accounts.keyring import Keyring
 from trainshed.server.accounts.people import People
 from trainshed.server.accounts.vault import Vault
@@ -111,3 +112,14 @@ def people(database: Database) -> People:
 @pytest.fixture
 def keyring(people: People, tmp_path: Path) -> Keyring:
     return Keyring(people.database, Vault.at(tmp_path / "key"))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A running server with people in two teams, shared by the tests of a file."""
+    found = Served(tmp_path_factory.mktemp("server") / "home").start()
+    try:
+        add_people_by_api(found.api())
+        yield found
+    finally:
+        found.stop()

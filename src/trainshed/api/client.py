@@ -245,9 +245,12 @@ class Client:
         }
         return [fresh.get(summary.id, summary) for summary in found]
 
-    def refresh(self, runs: Sequence[Run]) -> list[Summary]:
-        """Ask the engines about runs, one question for all of each, and record what follows."""
-        return self._refresh([run.directory for run in runs], strict=True)
+    def refresh(self, runs: Sequence[Run], strict: bool = True) -> list[Summary]:
+        """Ask the engines about runs, one question for all of each, and record what follows.
+
+        An unreadable run raises, or is left out without `strict`.
+        """
+        return self._refresh([run.directory for run in runs], strict)
 
     def stop(self, run: Run, reason: str) -> None:
         """Ask for a run's end; asked again, what is left of it is killed after its grace."""

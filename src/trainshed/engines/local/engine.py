@@ -261,6 +261,17 @@ class LocalEngine(Engine):
         return "plain" if wanted == "plain" or why_not else "sandbox"
 
 
+def capacity(context: Context, kind: DeviceKind, emulated: bool) -> tuple[int, int]:
+    """How many devices of a kind this machine has, and how many of them are free, by their leases."""
+    if emulated:
+        name, size = f"emulated-{kind.value}", _count(context, "TRAINSHED_EMULATED_DEVICES", _EMULATED)
+    elif kind is DeviceKind.CPU:
+        name, size = kind.value, _slots(context)
+    else:
+        name, size = kind.value, len(machine.find(kind).devices)
+    return size, size - sum(number < size for number in leases.holders(name))
+
+
 def _above(run: RunDirectory) -> list[int]:
     """The numbers of the driver and of its guard, as soon as they have written them."""
     with contextlib.suppress(ValueError, OSError):

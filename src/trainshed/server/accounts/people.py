@@ -93,10 +93,11 @@ class People:
             return
         with self.database.write() as connection:
             found = _user_id(connection, name)
+            admins = select(func.count()).select_from(users).where(users.c.is_admin, users.c.is_active)
+            before = connection.scalar(admins)
             connection.execute(update(users).where(users.c.id == found).values(values))
             connection.execute(delete(sessions).where(sessions.c.user_id == found))
-            left = select(func.count()).select_from(users).where(users.c.is_admin, users.c.is_active)
-            if False in (is_admin, is_active) and not connection.scalar(left):
+            if before and not connection.scalar(admins):
                 raise UsageError(f"user {name!r} is the last administrator", "make another one first")
             audit.record(connection, who, "user.change", name, ", ".join(sorted(values)))
 
