@@ -38,8 +38,16 @@ class Client:
     """Runs of one home, for one user.
 
     `environ` is where secrets by reference ({env: NAME}), store settings and the search path come from; by
-    default this process's variables as they are now.
+    default this process's variables as they are now. `Client("https://…", token=…)` is a RemoteClient, which has
+    the same methods and works on a server.
     """
+
+    def __new__(cls, home: str | Path | None = None, *_: Any, **options: Any) -> Any:
+        if isinstance(home, str) and home.startswith(("http://", "https://")):
+            from trainshed.api.remote import RemoteClient
+
+            return RemoteClient(home, **options)
+        return super().__new__(cls)
 
     def __init__(
         self,
