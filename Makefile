@@ -35,7 +35,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# make test T=core runs one area: core hardening field foundation store contracts benchmark slurm
+# make test T=core runs one area: core hardening field foundation store contracts benchmark slurm server
 # make test ARGS=tests/spec runs what pytest is given
 test: check system
 	@scripts/test.sh "$(T)" $(ARGS)

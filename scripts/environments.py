@@ -17,6 +17,7 @@ AREAS = {
     "contracts": ("mindspore", "pytorch", "paddle", "horovod", "tensorflow"),
     "benchmark": ("mindspore", "pytorch", "paddle", "horovod"),
     "platform": (),
+    "server": (),
     "slurm": ("mindspore", "pytorch", "paddle", "horovod"),
 }
 

@@ -3,7 +3,7 @@
 # Without arguments: all that the tests use.
 set -u
 packages=("$@")
-[ $# -gt 0 ] || packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static openmpi-bin openssl zsh fish python3)
+[ $# -gt 0 ] || packages=(bubblewrap slurmctld slurmd slurm-client munge openssh-server openssh-client chromium g++ cmake podman runc catatonit busybox-static openmpi-bin openssl zsh fish python3 postgresql)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")

@@ -23,9 +23,11 @@ from trainshed.runs.events import (
     FailureSeen,
     Finished,
     Kind,
+    Launched,
     Note,
     PhaseFinished,
     ProcessExited,
+    Queued,
     StopRequested,
     Submitted,
     UnreadableRunError,
@@ -40,6 +42,8 @@ pytestmark = [pytest.mark.foundation, pytest.mark.core, pytest.mark.hardening]
 FAILURE = Failure(Cause.RANK, "rank 3 exited with 7", 1, "rank-3", 7, "node-1/rank-3.log", ("oh", "no"))
 BODIES: list[Body] = [
     Submitted("job", "local", "2x2", "pytorch", "plain", True, "sandbox", "ann", "team", {"a": "b"}, ("x", "y"), {"n": [1]}),
+    Queued("waits for team red", {"isolation": "plain"}),
+    Launched("sandbox", {"n": [1]}),
     AttemptStarted(2, "a,b", "17"),
     StopRequested("enough", "ann"),
     FailureSeen(1, FAILURE),

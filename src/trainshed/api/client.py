@@ -14,23 +14,32 @@ import pwd
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainshed import files, registry
 from trainshed.access import StoreAccess
 from trainshed.agent.environment import clean
-from trainshed.api import functions, makers
+from trainshed.api import functions, makers, queued
 from trainshed.api.run import Run
 from trainshed.engines.base import Check, Context, Engine, Prepared, Request
 from trainshed.errors import TrainshedError, UsageError
 from trainshed.home import trainshed_home
 from trainshed.runs import locations, reconciler
 from trainshed.runs.directory import RunDirectory, Runs
-from trainshed.runs.events import Submitted, UnreadableRunError
+from trainshed.runs.events import UnreadableRunError
 from trainshed.runs.newest import newest_first
 from trainshed.runs.states import RunState
-from trainshed.runs.summary import EngineStatus, Summary, is_alive, summaries, summarise, unreadable
+from trainshed.runs.summary import (
+    EngineStatus,
+    Summary,
+    is_alive,
+    is_queued,
+    summaries,
+    summarise,
+    unreadable,
+)
 from trainshed.spec.job import JobSpec, check_labels
 from trainshed.spec.load import dump_job, load_job
 
@@ -53,7 +62,16 @@ class Client:
     - `store`: the keys of every s3:// and obs:// URL; without them the profiles and the embedded store of `home`,
     - `environ`: settings that are no secrets: PATH, HOME, proxies, TRAINSHED_ENVS, TRAINSHED_CPU_SLOTS,
     - `labels`: set on every run that is submitted.
+
+    `Client("https://…", token=…)` is a RemoteClient, which has the same methods and works on a server.
     """
+
+    def __new__(cls, home: str | Path | None = None, *_: Any, **options: Any) -> Any:
+        if isinstance(home, str) and home.startswith(("http://", "https://")):
+            from trainshed.api.remote import RemoteClient
+
+            return RemoteClient(home, **options)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -176,7 +194,7 @@ class Client:
         prepared: Prepared | None = None
         try:
             member = registry.load("engine", engine)
-            runs = self._create(request.job.name, len(ids) or member.count(request), ids)
+            runs = queued.create(self._runs, request.job.name, len(ids) or member.count(request), ids)
             for run in runs:
                 lock = files.hold(run.alive_path)
                 assert lock is not None, "a fresh run directory has no other holder"
@@ -238,6 +256,25 @@ class Client:
         prepared.close()
         return prepared
 
+    def accept(
+        self, request: Request, engine: str = "local", reason: str = queued.WAITS, ids: Sequence[str] = ()
+    ) -> Run:
+        """Take a job into a queue: its run is there and waits; nothing is started. Refused, nothing is left."""
+        makers.make_inputs(request.job, request.context.process_variables())
+        return Run(self, queued.accept(self._runs, request, engine, reason, ids))
+
+    def launch(self, run: Run, secrets: Mapping[str, str] | None = None) -> bool:
+        """Start a run that was accepted; False if it was started already, or has ended.
+
+        `secrets` are the values of the job's secrets, if they were resolved elsewhere. Refused (code
+        `devices-busy`, or for good), it goes on waiting. Whoever launches at the same time, it starts once.
+        """
+        return queued.launch(run.directory, self.context, secrets)
+
+    def refuse(self, run: Run, reason: str) -> bool:
+        """End a queued run that cannot be launched; False if it does not wait any more."""
+        return queued.refuse(run.directory, reason)
+
     def get(self, run: str) -> Run:
         """The run of that id, or the only one whose id begins so; `last` is the newest."""
         return Run(self, self._runs.find(run))
@@ -265,9 +302,12 @@ class Client:
         fresh = {summary.id: summary for summary in self._refresh(directories)}
         yield from (fresh.get(summary.id, summary) for summary in live)
 
-    def refresh(self, runs: Sequence[Run]) -> list[Summary]:
-        """Ask the engines about runs, one question for all of each, and record what follows."""
-        return self._refresh([run.directory for run in runs], strict=True)
+    def refresh(self, runs: Sequence[Run], strict: bool = True) -> list[Summary]:
+        """Ask the engines about runs, one question for all of each, and record what follows.
+
+        An unreadable run raises, or is left out without `strict`.
+        """
+        return self._refresh([run.directory for run in runs], strict)
 
     def stop(self, run: Run, reason: str) -> None:
         """Ask for a run's end; asked again, what is left of it is killed after its grace."""
@@ -275,6 +315,8 @@ class Client:
             return
         again = bool(run.directory.stop_reason())
         locations.request_stop(run.directory, reason, self.context.user, self.context.store)
+        if is_queued(run.directory) and run.refresh().state.is_final:
+            return
         self._engine(run.directory).stop(run.directory, again)
 
     def remove(self, run: Run, force: bool = False) -> None:
@@ -309,18 +351,6 @@ class Client:
         """What an engine has here, and what it lacks."""
         return registry.load("engine", engine).describe(self.context)
 
-    def _create(self, name: str, count: int, ids: Sequence[str]) -> list[RunDirectory]:
-        if not ids:
-            return self._runs.create(name, count)
-        self._runs.root.mkdir(parents=True, exist_ok=True)
-        runs = [RunDirectory(self._runs.root / name) for name in ids]
-        for run in runs:
-            try:
-                run.path.mkdir()
-            except FileExistsError as error:
-                raise UsageError(f"run {run.id} already exists", "submit again") from error
-        return runs
-
     def _undo(self, engine: Engine, run: RunDirectory) -> None:
         """Leave nothing of a submission that failed; a driver that runs already is stopped instead."""
         if files.is_held(run.alive_path):
@@ -341,17 +371,9 @@ class Client:
         if prepared.is_final:
             run.write("plan.json", json.dumps(prepared.plan.to_json()))
         run.writer("submit").append(
-            Submitted(
-                name=job.name,
-                engine=engine.name,
-                shape=job.resources.shape,
-                launcher=job.launcher,
-                contract=job.contract,
-                emulated=request.emulated,
+            replace(
+                queued.submitted(request, engine),
                 isolation=prepared.isolation,
-                user=request.context.user,
-                team=request.context.team,
-                labels=dict(request.labels),
                 array=tuple(other.id for other in runs) if len(runs) > 1 else (),
                 settings=dict(prepared.settings),
             )
@@ -393,10 +415,13 @@ class Client:
 
     def _poll(self, engine: str, runs: Sequence[RunDirectory]) -> dict[str, EngineStatus]:
         """An engine that cannot be asked says so; its runs are not taken for dead."""
+        # Before the question: what leaves its queue meanwhile is no longer what the engine answered about.
+        waiting = {run.id for run in runs if is_queued(run)}
         try:
-            return registry.load("engine", engine).poll(runs)
+            polled = registry.load("engine", engine).poll(runs)
         except TrainshedError as error:
             return {run.id: EngineStatus(problem=error.message) for run in runs}
+        return {name: replace(status, queued=name in waiting) for name, status in polled.items()}
 
     def _reconcile(self, run: RunDirectory, engine: str, status: EngineStatus) -> EngineStatus:
         """What cannot be recorded (a full disk) is the problem of that run and of no other."""

@@ -29,12 +29,13 @@ class RunFailed(TrainshedError):
 
     code = "run-failed"
 
-    def __init__(self, summary: Summary, path: Path, advice: Sequence[str] = ()) -> None:
+    def __init__(self, summary: Summary, path: Path | str, advice: Sequence[str] = ()) -> None:
+        """`path` is the run directory, or the run's URL on a server."""
         self.summary = summary
         failure = summary.failure
         lines = [f"run {summary.id} {summary.state.value}: {summary.reason or summary.state.meaning}"]
         lines += [f"    {line}" for line in (failure.last_lines if failure else ())]
-        log = path / failure.log if failure and failure.log else path
+        log = path / failure.log if isinstance(path, Path) and failure and failure.log else path
         super().__init__("\n".join(lines), "; ".join([*advice, f"its log: {log}"]))
         self.exit_code = summary.exit_code or 1
 
@@ -176,6 +177,10 @@ class Run:
     def stop(self, reason: str = "stopped") -> None:
         """Ask for the run's end: SIGTERM, the job's grace, SIGKILL. A second call does not wait for outputs."""
         self._client.stop(self, reason)
+
+    def remove(self, force: bool = False) -> None:
+        """Remove the run once it has ended; see Client.remove."""
+        self._client.remove(self, force)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end. The outcome, or the return value of a function; raises RunFailed otherwise."""

@@ -21,9 +21,9 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Stop runs and wait until they have ended. Stopped a second time, a run is killed after its grace."""
-    from trainshed.api import Client
+    from trainshed.cli import target
 
-    client = Client()
+    client = target.client()
     found = [client.get(name) for name in runs]
     for run in found:
         run.stop(reason)
@@ -59,16 +59,16 @@ def rm(
         raise UsageError("rm: no runs given", "give run ids, URLs or --ended")
     if not chosen and not ended:
         return
-    from trainshed.api import Client
+    from trainshed.cli import target
 
-    client = Client()
+    client = target.client()
     found = [client.get(name) for name in chosen]
     if ended:
         found += [client.get(s.id) for s in client.summaries() if s.state.is_final]
     removed, problems = [], []
     for run in found:
         try:
-            client.remove(run, force)
+            run.remove(force)
             removed.append(run.id)
         except TrainshedError as error:
             if not ended:

@@ -37,9 +37,9 @@ def ps(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    from trainshed.api import Client
+    from trainshed.cli import target
 
-    shown = (s for s in Client().summaries() if show_all or not s.state.is_final)
+    shown = (s for s in target.client().summaries() if show_all or not s.state.is_final)
     if as_json:
         print_json_list(summary.to_json() for summary in shown)
         return
@@ -54,6 +54,11 @@ def ps(
 
 def show(run: RunId, as_json: Json = False) -> None:
     """Everything known of a run."""
+    from trainshed.cli import target
+
+    if server := target.remote():
+        target.show_remote(server.get(run), as_json)
+        return
     found = _find(run)
     summary, spent, ranks, notes, problem = _inspect(found)
     outputs = found.outputs()
@@ -122,10 +127,13 @@ def logs(
     Ranks write their logs themselves; their node's agent looks at them once a second. The time of a line is
     when it was first seen, so up to a second late, by the clock of its node.
     """
+    from trainshed.api import Run
+    from trainshed.cli import target
     from trainshed.runs.logs import log_files
 
-    found = _find(run)
-    if not follow_it:
+    server = target.remote()
+    found = server.get(run) if server else _find(run)
+    if not follow_it and isinstance(found, Run):
         found.refresh()
         if not log_files(found.directory, rank, node):
             raise TrainshedError(
@@ -151,7 +159,9 @@ def wait(
     as_json: Json = False,
 ) -> None:
     """Wait for a run to end."""
-    summary = _find(run).wait(timeout)
+    from trainshed.cli import target
+
+    summary = target.client().get(run).wait(timeout)
     if as_json:
         print_json(summary.to_json())
     else:

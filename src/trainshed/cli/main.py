@@ -33,6 +33,8 @@ COMMANDS = {
     "ls": ("files", "ls", "List a folder or a URL."),
     "cat": ("files", "cat", "Print an object."),
     "du": ("files", "du", "Count the objects and bytes below a URL."),
+    "serve": ("serve", "serve", "The platform server for a team: accounts, queue, API."),
+    "admin": ("admin", "app", "Users, teams and quotas of the server."),
     "ranktable": ("ranktable", "app", "Check, convert and make rank tables and host files."),
     "bench": ("bench", "app", "Run benchmarks: run, check, compare, history, report."),
     "tester": (

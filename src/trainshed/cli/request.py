@@ -12,6 +12,7 @@ from trainshed.errors import MissingEnvironmentError, UsageError
 
 if TYPE_CHECKING:
     from trainshed.api import Client
+    from trainshed.api.remote import RemoteClient
     from trainshed.engines.base import Request
 
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ class Changes:
     environment: str | None
     emulate: bool
 
-    def request(self, client: Client, job: Path, attached: bool) -> Request:
+    def request(self, client: Client | RemoteClient, job: Path, attached: bool) -> Request:
         source: Path | dict[str, Any] = job
         if job.suffix == ".py":
             source = self._of_script(job)

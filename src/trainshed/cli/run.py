@@ -13,7 +13,10 @@ from trainshed.cli.output import print_json
 from trainshed.cli.request import Changes, with_environment
 
 if TYPE_CHECKING:
-    from trainshed.api import Client
+    from collections.abc import Iterator, Sequence
+
+    from trainshed.api import Client, Run
+    from trainshed.api.remote import RemoteClient, RemoteRun
     from trainshed.engines.base import Request
 
 Job = Annotated[Path, typer.Argument(help="job.yaml, the folder that holds it, or a Python script")]
@@ -54,12 +57,15 @@ def run(
 ) -> None:
     """Run a job in the foreground: its log is shown live, Ctrl-C stops it, the exit code mirrors it.
 
+    With TRAINSHED_SERVER set, on that server.
+
     What follows `--` is passed to the script as it is, instead of the job file's `args`.
     """
-    from trainshed.api import Client
+    from trainshed.api import Run
+    from trainshed.cli import target
     from trainshed.cli.attend import attend
 
-    client = Client()
+    client = target.client()
     changes = Changes(context.obj, shape, param, env, setting, label, option, launcher, environment, emulate)
     request = changes.request(client, job, attached=True)
     if dry_run:
@@ -67,6 +73,8 @@ def run(
         return
     began = time.monotonic()
     (started,) = with_environment(lambda: client.start(request, engine), yes)
+    if not isinstance(started, Run):
+        raise typer.Exit(target.attend_remote(started, as_json))
     raise typer.Exit(attend(started, as_json, began))
 
 
@@ -89,18 +97,22 @@ def submit(
 ) -> None:
     """Start jobs in the background and print their run ids (of an array, all of them).
 
+    With TRAINSHED_SERVER set, on that server.
+
     All job files are checked before the first job starts. With --json, a line for each job.
     What follows `--` is passed to the scripts as it is, instead of the job files' `args`.
     """
-    from trainshed.api import Client
+    from trainshed.api import Run
+    from trainshed.cli import target
 
-    client = Client()
+    client = target.client()
     changes = Changes(context.obj, shape, param, env, setting, label, option, launcher, environment, emulate)
     requests = [changes.request(client, job, attached=False) for job in jobs]
     if dry_run:
         for request in requests:
             _preview(client, engine, request, as_json)
         return
+    started: Iterator[Sequence[Run | RemoteRun]]
     if len(requests) == 1:
         started = iter([with_environment(lambda: client.start(requests[0], engine), yes)])
     else:
@@ -108,17 +120,20 @@ def submit(
     for runs in started:
         ids = [item.id for item in runs]
         if as_json:
-            shown = {"id": ids[0], "path": str(runs[0].path)} | ({"array": ids} if len(ids) > 1 else {})
+            where = {"path": str(runs[0].path)} if isinstance(runs[0], Run) else {"url": runs[0].url}
+            shown = {"id": ids[0]} | where | ({"array": ids} if len(ids) > 1 else {})
             print(json.dumps(shown), flush=True)
         else:
             print("\n".join(ids), flush=True)
 
 
-def _preview(client: Client, engine: str, request: Request, as_json: bool) -> None:
+def _preview(client: Client | RemoteClient, engine: str, request: Request, as_json: bool) -> None:
+    from trainshed.plan.model import Plan
     from trainshed.plan.render import render
 
-    prepared = client.plan(request, engine)
+    found = client.plan(request, engine)
+    plan, text = (found, "") if isinstance(found, Plan) else (found.plan, found.text)
     if as_json:
-        print_json(prepared.plan.to_json() | ({"request": prepared.text} if prepared.text else {}))
+        print_json(plan.to_json() | ({"request": text} if text else {}))
     else:
-        print(prepared.text + render(prepared.plan), end="")
+        print(text + render(plan), end="")

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ from trainshed.runs.events import (
     EventWriter,
     FailureSeen,
     Finished,
+    Launched,
     Note,
     OutputsUnsaved,
+    Queued,
     StopRequested,
     Submitted,
     UnreadableRunError,
@@ -130,9 +132,30 @@ class RunDirectory:
         return first
 
     def submission(self) -> Submitted:
+        """The request; of a run that waited in a queue, with what was known only when it was launched."""
         body = self.submitted().body
         assert isinstance(body, Submitted)
+        if launches := self.launches():
+            last = launches[-1].body
+            assert isinstance(last, Launched)
+            return replace(body, isolation=last.isolation, settings=last.settings)
         return body
+
+    def queued(self) -> Queued | None:
+        """What was recorded when a server took the run into its queue; None for one that started at once."""
+        return next((e.body for e in self._submitter() if isinstance(e.body, Queued)), None)
+
+    def launches(self) -> list[Event]:
+        """How often a queued run was launched: more than once if a launch was interrupted before a driver began."""
+        return [event for event in self._submitter() if isinstance(event.body, Launched)]
+
+    def launched_at(self) -> float:
+        """When a driver was last to begin: at the submission, or when the run left its queue."""
+        launches = self.launches()
+        return launches[-1].time if launches else self.submitted().time
+
+    def _submitter(self) -> Iterator[Event]:
+        return events.read(self.events_folder / "submit.jsonl")
 
     def end(self) -> Event | None:
         """The final state, once there is one; a damaged one is not taken for none."""

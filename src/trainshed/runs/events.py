@@ -2,7 +2,7 @@
 
 Every writer has its own file, `events/<writer>.jsonl`, and readers merge them:
 
-    submit                  the submitter
+    submit                  the submitter, and a server that launches a run when its turn comes
     stop-<hex>              the one who requested the stop
     driver-<start>          the driver; an engine may start one again
     coordinator-<attempt>   the thread that coordinates all nodes of an attempt
@@ -46,6 +46,8 @@ class Kind(StrEnum):
     """The content of an event."""
 
     SUBMITTED = "submitted"
+    QUEUED = "queued"
+    LAUNCHED = "launched"
     ACCEPTED = "accepted"
     PENDING = "pending"
     ATTEMPT = "attempt"
@@ -80,6 +82,24 @@ class Submitted:
     """The ids of all runs that were submitted together, if there are several."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the engine needs to know again later; its own to define."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A server keeps the run in its queue: it has no driver yet, and waits without one."""
+
+    reason: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the engine that the launch needs; all else is in job.yaml and the submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The turn of a queued run has come and a driver is being started; the run began when that says so."""
+
+    isolation: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """As in Submitted: only now they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +220,8 @@ class Note:
 
 Body = (
     Submitted
+    | Queued
+    | Launched
     | Accepted
     | Pending
     | AttemptStarted
@@ -217,6 +239,8 @@ Body = (
 )
 _BODIES: dict[Kind, type[Any]] = {
     Kind.SUBMITTED: Submitted,
+    Kind.QUEUED: Queued,
+    Kind.LAUNCHED: Launched,
     Kind.ACCEPTED: Accepted,
     Kind.PENDING: Pending,
     Kind.ATTEMPT: AttemptStarted,
@@ -238,7 +262,7 @@ _FIELDS: dict[type[Any], tuple[tuple[str, bool], ...]] = {}
 _NUMBER = (int, float)
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "time": _NUMBER, "attempt": int, "pid": int, "returncode": int, "seconds": _NUMBER, "emulated": bool,
-    "labels": dict, "settings": dict, "array": list,
+    "labels": dict, "settings": dict, "options": dict, "array": list,
     "submitted": (int, float, type(None)), "started": (int, float, type(None)),
 }  # fmt: skip
 """Fields that are not text."""
@@ -313,8 +337,8 @@ def _checked(name: str, value: Any) -> Any:
     good = isinstance(value, _TYPES.get(name, str))
     if good and isinstance(value, int | float):
         good = -_LATEST < value < _LATEST
-    elif good and name in ("labels", "array"):
-        items = value.values() if name == "labels" else value
+    elif good and name in ("labels", "options", "array"):
+        items = value if name == "array" else value.values()
         good = all(isinstance(item, str) for item in items)
     elif good and name == "process":  # its log has this name
         good = bool(_PROCESS.match(value))
@@ -342,10 +366,10 @@ class EventWriter:
     folder: Path
     name: str
 
-    def append(self, body: Body) -> Event:
-        """Write one event at the end of the file; it is there when this returns."""
+    def append(self, body: Body, *more: Body) -> Event:
+        """Write an event, or several as one, at the end of the file; all is there when this returns."""
         at = time.time()
-        data = to_line(body, at)
+        data = b"".join(to_line(item, at) for item in (body, *more))
         path = self.folder / f"{self.name}.jsonl"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:

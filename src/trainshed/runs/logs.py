@@ -18,7 +18,7 @@ import heapq
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,20 +39,33 @@ class Line:
     text: str
     time: float = 0.0
     """When it was first seen in its log, in seconds since 1970."""
+    end: int = field(default=0, compare=False)
+    """Where its log goes on after it, in bytes: a reader that begins there misses and repeats nothing."""
 
 
 class LogReader:
     """One growing file, read from where the last read ended."""
 
-    def __init__(self, node: int, path: Path, last: int | None = None) -> None:
-        """`last`: begin with the last N lines of what is there."""
+    def __init__(
+        self, node: int, path: Path, last: int | None = None, start: tuple[int, int] | None = None
+    ) -> None:
+        """`last`: begin with the last N lines of what is there. `start`: where another reader ended,
+        as its `attempts` and the `end` of its last line."""
         self.node, self.process, self.path = node, path.stem, path
         self._offset = 0 if last is None else _start_of_last(path, last)
         self._stamps = Stamps(path)
         self._inode = 0
-        self._earlier = set(self._set_aside())
+        aside = self._set_aside()
+        if start is not None:
+            aside, self._offset = aside[: start[0]], start[1]
+        self._earlier = set(aside)
         self._rest = b""
         self._redrawn = 0.0
+
+    @property
+    def attempts(self) -> int:
+        """How many logs of earlier attempts of the process lie behind this reader."""
+        return len(self._earlier)
 
     def lines(self, final: bool = False) -> Iterator[Line]:
         """What has come since the last call; with `final` also an unfinished last line."""
@@ -131,7 +144,7 @@ class LogReader:
 
     def _line(self, raw: bytes, end: int) -> Line:
         last = raw.rstrip(b"\r").rpartition(b"\r")[2]
-        return Line(self.node, self.process, last.decode("utf-8", "replace"), self._stamps.at(end))
+        return Line(self.node, self.process, last.decode("utf-8", "replace"), self._stamps.at(end), end)
 
 
 def _start_of_last(path: Path, count: int) -> int:

@@ -4,7 +4,8 @@ Reading a run never writes; this does, explicitly, one process at a time per run
 (whoever comes second leaves it to the first): a mirror is brought up to date, a
 run that was put back into its engine's queue is said to wait, what hangs of a run
 or was left by a dead one is ended by its engine, and a run whose processes are
-gone gets its final state.
+gone gets its final state. A run in a server's queue has no processes and is not
+gone: only a stop ends it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainshed.files import hold
 from trainshed.runs import locations
 from trainshed.runs.directory import RunDirectory, finished
 from trainshed.runs.events import AttemptStarted, Pending, UnreadableRunError
-from trainshed.runs.summary import EngineStatus, conclude, started_at
+from trainshed.runs.summary import EngineStatus, conclude, is_queued, started_at
 
 REQUEUED = "its nodes were taken away; the engine will start it again"
 _log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ def reconcile(
                 return status
         if status.problem:
             return status
+        if status.queued and not status.alive:
+            return _leave_queued(run, access)
         if not locations.is_mirror(run):
             clear_up(run, status)
         if status.requeued:
@@ -54,6 +57,21 @@ def reconcile(
         elif not status.alive:
             _end(run, status, access)
     return status
+
+
+def _leave_queued(run: RunDirectory, access: StoreAccess) -> EngineStatus:
+    """A queued run goes on waiting, unless somebody stopped it; never while a launch is under way."""
+    if not run.stop_reason():
+        return EngineStatus()
+    handle = hold(run.alive_path)
+    if handle is None:
+        return EngineStatus()
+    try:
+        if is_queued(run):
+            _end(run, EngineStatus(alive=False), access)
+    finally:
+        os.close(handle)
+    return EngineStatus(alive=False)
 
 
 def _mirror(run: RunDirectory, status: EngineStatus, access: StoreAccess) -> EngineStatus:

@@ -21,6 +21,7 @@ from trainshed.runs.events import (
     Finished,
     Pending,
     PhaseFinished,
+    Queued,
     RanksStarted,
     Stopping,
     StopRequested,
@@ -29,6 +30,9 @@ from trainshed.runs.events import (
 )
 from trainshed.runs.outcome import Failure, Outcome
 from trainshed.runs.states import Cause, RunState
+
+MOST_LAUNCHES = 5
+"""A queued run that was launched so often without a driver that began is not launched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class EngineStatus:
     """Why the engine does not know: unreachable is not the same as gone."""
     failure: Failure | None = None
     """Of a run that is not alive: what ended it, if the engine knows better than its record."""
+    queued: bool = False
+    """Of a run that is not alive: whether it waited in a server's queue when it was asked about."""
     requeued: bool = False
     """Whether the engine took the nodes of the latest attempt away and will start another."""
 
@@ -151,6 +157,17 @@ def is_alive(run: RunDirectory) -> bool:
     return is_held(run.alive_path) or any(is_held(run.node(i) / "alive.lock") for i in run.node_indexes())
 
 
+def is_queued(run: RunDirectory) -> bool:
+    """Whether a run waits in a server's queue, as far as its record tells: no driver of it ever began.
+
+    A driver that lives but has not begun yet is seen by `is_alive` only: whoever acts on this holds the run's
+    `alive.lock`, or was told by the engine that nothing of the run lives.
+    """
+    if run.queued() is None or len(run.launches()) >= MOST_LAUNCHES or run.end():
+        return False
+    return not run.attempts() and not run.reference()
+
+
 def conclude(run: RunDirectory, status: EngineStatus) -> Outcome:
     """How a run ended whose processes are gone and recorded no end."""
     events = run.events()
@@ -204,7 +221,8 @@ def _state(events: list[Event], attempt: int) -> tuple[RunState, str]:
     for body in bodies:
         if isinstance(body, Stopping) and body.attempt == attempt:
             state, reason = RunState.STOPPING, body.reason
-    waits = [b.reason for b in bodies if isinstance(b, Pending) and b.attempt == attempt]
+    waits = [b.reason for b in bodies if isinstance(b, Queued) and attempt == 0]
+    waits += [b.reason for b in bodies if isinstance(b, Pending) and b.attempt == attempt]
     if waits:
         state, reason = RunState.PENDING, waits[-1]
     requests = [b.reason for b in bodies if isinstance(b, StopRequested)]

@@ -40,6 +40,7 @@ from trainshed.runs.events import AttemptStarted, Note
 from trainshed.runs.logs import tail
 from trainshed.runs.outcome import Failure, Outcome, describe_exit
 from trainshed.runs.states import Cause, RunState
+from trainshed.runs.summary import is_queued
 
 _WRITER = "driver-1"
 _CLOSING = 3600.0
@@ -361,6 +362,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda found, _frame: signalled.append(signal.Signals(found).name))
     line = files.read_line(sys.stdin.fileno(), _TASK_LIMIT)
+    if not line and is_queued(run):
+        return 0  # whoever launched it was killed meanwhile: it still waits in its queue
     # Only now may others find out whom to signal; until now they knew the guard's number alone.
     os.truncate(run.alive_path, 0)
     os.pwrite(int(sys.argv[2]), f"{os.getpid()} {os.getppid()}".encode(), 0)

@@ -274,6 +274,17 @@ class LocalEngine(Engine):
         return "plain" if wanted == "plain" or why_not else "sandbox"
 
 
+def capacity(context: Context, kind: DeviceKind, emulated: bool) -> tuple[int, int]:
+    """How many devices of a kind this machine has, and how many of them are free, by their leases."""
+    if emulated:
+        name, size = f"emulated-{kind.value}", _count(context, "TRAINSHED_EMULATED_DEVICES", _EMULATED)
+    elif kind is DeviceKind.CPU:
+        name, size = kind.value, _slots(context)
+    else:
+        name, size = kind.value, len(machine.find(kind).devices)
+    return size, size - sum(number < size for number in leases.holders(name))
+
+
 def _above(run: RunDirectory) -> list[int]:
     """The numbers of the driver and of its guard, as soon as they have written them."""
     with contextlib.suppress(ValueError, OSError):
@@ -290,7 +301,7 @@ def _end_frozen(run: RunDirectory) -> None:
     if not above or guard.wake(above[-1]) or not guard.is_frozen(above[0]):
         return
     with contextlib.suppress(OSError):
-        young = time.time() - run.submitted().time < _STARTING
+        young = time.time() - run.launched_at() < _STARTING
         begun = started_at(run.events("coordinator-")) is not None
         alone = not any(files.is_held(run.node(index) / "alive.lock") for index in run.node_indexes())
         ready = alone and len(above) == 2

@@ -265,8 +265,8 @@ def _is_sampled(run: RunDirectory) -> bool:
 
 
 def _is_young(run: RunDirectory) -> bool:
-    """Whether the submitter the run may still be waiting for Slurm's answer."""
-    return time.time() - run.submitted().time < _SUBMITTING
+    """Whether the submitter of the run may still be waiting for Slurm's answer."""
+    return time.time() - run.launched_at() < _SUBMITTING
 
 
 def _is_requeued(run: RunDirectory, job: str, slurm: Slurm) -> bool:
