@@ -41,7 +41,7 @@ def test_an_accepted_run_waits_with_its_reason_and_is_not_lost(client: Client) -
     request = client.request({"name": "job", "command": "true"}, options=PLAIN)
     run = client.accept(request, reason="waits for 4 devices of team red")
     for _ in range(3):
-        summary = client.summaries()[0]
+        summary = next(client.summaries())
         assert (summary.state, summary.reason) == (RunState.PENDING, "waits for 4 devices of team red")
     assert run.directory.end() is None and not (run.path / "plan.json").exists()
     with pytest.raises(UsageError, match="has not ended"):

@@ -20,7 +20,7 @@ from trainshed.runs.summary import is_queued
 from trainshed.server.accounts.keyring import Keyring
 from trainshed.server.accounts.people import People
 from trainshed.server.index import Row, RunIndex, changing, differs
-from trainshed.server.scheduling import Decide, QueueState, WaitingJob, first_come
+from trainshed.server.scheduling import Decide, PoolState, QueuedRun, first_come
 from trainshed.spec.kinds import DeviceKind
 from trainshed.spec.load import load_fields
 
@@ -139,19 +139,19 @@ class Loop:
         if reasons:
             self.index.update(reasons)
 
-    def _state(self, rows: list[Row]) -> QueueState:
+    def _state(self, rows: list[Row]) -> PoolState:
         free, size = {}, {}
         for kind, emulated in {(row["kind"], row["emulated"]) for row in rows}:
             pool = _pool(kind, emulated)
             size[pool], free[pool] = capacity(self.client.context, DeviceKind(kind), emulated)
         jobs = tuple(
-            WaitingJob(
+            QueuedRun(
                 row["id"], row["team"], row["owner"], _pool(row["kind"], row["emulated"]), row["devices"],
                 row["submitted"], row["priority"], row["preemptible"],
             )
             for row in rows
         )  # fmt: skip
-        return QueueState(jobs, free, size, self.people.quotas(), time.time())
+        return PoolState(jobs, free, size, self.people.quotas(), time.time())
 
     def _launch(self, row: Row) -> bool:
         """Launch one run; False when the devices were gone after all, and nobody else should try now."""

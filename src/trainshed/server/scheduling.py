@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingJob:
+class QueuedRun:
     """A run in the queue, and what it needs: a number of devices of one pool."""
 
     id: str
@@ -24,10 +24,10 @@ class WaitingJob:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
+class PoolState:
     """All that a decision depends on. `waiting` is in the order of submission."""
 
-    waiting: tuple[WaitingJob, ...]
+    waiting: tuple[QueuedRun, ...]
     free: Mapping[str, int]
     """Devices of each pool whose lease is gone."""
     size: Mapping[str, int]
@@ -43,13 +43,13 @@ class Decision:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
-Decide = Callable[[QueueState], Decision]
+Decide = Callable[[PoolState], Decision]
 
 
-def first_come(state: QueueState) -> Decision:
+def first_come(state: PoolState) -> Decision:
     """In the order of submission; nobody passes the first that does not fit."""
     free = dict(state.free)
-    heads: dict[str, WaitingJob] = {}
+    heads: dict[str, QueuedRun] = {}
     start, reasons = [], {}
     for job in state.waiting:
         head = heads.get(job.pool)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.errors import UsageError
+from trainshed.files import write_atomic
 
 LARGEST_FILE = 64 << 20
 MOST_FILES = 10_000
@@ -54,9 +55,7 @@ class CodeUploads:
         if hashlib.sha256(data).hexdigest() != digest:
             raise UsageError(f"the content is not that of {digest}", "send the file again")
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{secrets.token_hex(8)}.part")
-        part.write_bytes(data)
-        part.replace(target)
+        write_atomic(target, data)
 
     def tree(self, user: str, files: Mapping[str, tuple[str, bool]]) -> Path:
         """A folder with these files: path → (sha256, whether it is executable). The same tree is made once."""
