@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_filters_join(index: RunIndex, tmp_path: Path) -> None:
     two = made_run(tmp_path, "b", user="cem", team="red", labels={"x": "1"})
     two.record_end(Finished(Outcome.of(None), "b", "local", "1x1", "cem", submitted=2.0, labels={"x": "1"}))
     index.add([one, two])
-    assert pages(index, ANN, RunFilter(labels={"x": "1"}), 5).sort() == [one.id, two.id].sort()
+    assert sorted(pages(index, ANN, RunFilter(labels={"x": "1"}), 5)) == sorted([one.id, two.id])
     assert pages(index, ANN, RunFilter(labels={"x": "1", "y": "2"}), 5) == [one.id]
     assert pages(index, ANN, RunFilter(state=RunState.SUCCEEDED), 5) == [two.id]
     assert pages(index, ANN, RunFilter(owner="cem", name="b"), 5) == [two.id]
@@ -80,6 +81,34 @@ def test_a_run_indexed_again_has_one_row(index: RunIndex, tmp_path: Path) -> Non
     assert index.ids() == set() and pages(index, ANN, RunFilter(text=run.id), 5) == []
 
 
+@BOTH
+def test_the_same_new_runs_may_be_indexed_by_several_at_once(index: RunIndex, tmp_path: Path) -> None:
+    runs = [made_run(tmp_path, user="ann", team="red", labels={"x": "1"}) for _ in range(5)]
+    problems: list[Exception] = []
+
+    def add() -> None:
+        try:
+            index.add(runs)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=add) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert problems == [] and index.ids() == {run.id for run in runs}
+
+
+def test_a_run_that_was_seen_to_end_does_not_live_again(index: RunIndex, tmp_path: Path) -> None:
+    run = made_run(tmp_path, user="ann", team="red")
+    run.record_end(Finished(Outcome.of(None), "job", "local", "1x1", "ann", submitted=2.0))
+    index.add([run])
+    index.update({run.id: {"state": "running", "is_final": False}})
+    row = index.get(run.id, ANN)
+    assert row and row["state"] == "succeeded" and row["is_final"]
+
+
 def test_an_unreadable_run_is_an_administrators_to_see(index: RunIndex, tmp_path: Path) -> None:
     run = made_run(tmp_path, user="ann", team="red")
     (run.events_folder / "submit.jsonl").write_text('{"v": 99}\n')
@@ -91,7 +120,5 @@ def test_an_unreadable_run_is_an_administrators_to_see(index: RunIndex, tmp_path
 
 @pytest.mark.parametrize("key", ["x", "W10=", "WzEsMl0=", "bnVsbA==", "é", "WyJuYW4iLCAieCJd"])
 def test_an_invalid_page_key_is_told(index: RunIndex, key: str) -> None:
-    try:
+    with pytest.raises(UsageError, match="after"):
         index.page(ANN, RunFilter(), key)
-    except UsageError as error:
-        assert "after" in error.message

@@ -182,6 +182,10 @@ def test_the_same_idempotency_key_makes_one_run(ann: Api) -> None:
     assert first == second
     other = ann("POST", "/jobs", {"job": {"name": "other", "command": "true"}}, Idempotency_Key="k1")
     assert (other.status, other.json["code"]) == (409, "conflict")
+    ann.wait(first)
+    assert ann("DELETE", f"/jobs/{first}").status == 204
+    late = ann("POST", "/jobs", body, Idempotency_Key="k1")
+    assert (late.status, late.json["code"]) == (409, "conflict"), "a removed run is not made again"
 
 
 def test_a_dry_run_shows_the_plan_and_leaves_nothing(ann: Api) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, delete, exists, func, insert, select, text, tuple_, update
+from sqlalchemy import Select, delete, func, insert, select, text, tuple_, update
 
 from trainshed.errors import TrainshedError, UsageError
 from trainshed.runs.directory import RunDirectory
@@ -49,11 +51,13 @@ class RunIndex:
     """The rows of one database."""
 
     database: Database
+    _adding: threading.Lock = field(default_factory=threading.Lock)
+    """The loop and a request may index the same new run: one after the other."""
 
     def add(self, found: Sequence[RunDirectory]) -> int:
         """Index directories; one that has a row gets it anew."""
-        rows = [row for run in found if (row := row_of(run)) is not None]
-        with self.database.write() as connection:
+        with self._adding, self.database.write() as connection:
+            rows = [row for run in found if (row := row_of(run)) is not None]
             for row in rows:
                 connection.execute(delete(runs).where(runs.c.id == row["id"]))
             if rows:
@@ -87,9 +91,11 @@ class RunIndex:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def update(self, changed: Mapping[str, Mapping[str, Any]]) -> None:
+        """New values for rows of live runs; one that was seen to end meanwhile stays so."""
         with self.database.write() as connection:
             for run, values in changed.items():
-                connection.execute(update(runs).where(runs.c.id == run).values(dict(values)))
+                living = (runs.c.id == run) & runs.c.is_final.is_(False)
+                connection.execute(update(runs).where(living).values(dict(values)))
 
     def get(self, run: str, who: Identity) -> Row | None:
         """A run that somebody may see; None for one that is foreign or missing."""
@@ -112,13 +118,10 @@ class RunIndex:
         if wanted.state:
             query = query.where(runs.c.state == wanted.state.value)
         for name, value in wanted.labels.items():
-            query = query.where(
-                exists().where(
-                    run_labels.c.run_id == runs.c.id,
-                    run_labels.c.name == printable(name, 64),
-                    run_labels.c.value == printable(value, 256),
-                )
+            marked = select(run_labels.c.run_id).where(
+                run_labels.c.name == printable(name, 64), run_labels.c.value == printable(value, 256)
             )
+            query = query.where(runs.c.id.in_(marked))
         if wanted.text:
             query = self._matching(query, printable(wanted.text, 100).lower())
         with self.database.read() as connection:
@@ -223,8 +226,8 @@ def _key(row: Row) -> str:
 def _position(key: str) -> tuple[float, str]:
     try:
         submitted, run = json.loads(base64.urlsafe_b64decode(key.encode()))
-        if not isinstance(run, str) or isinstance(submitted, bool):
+        if not isinstance(run, str) or not isinstance(submitted, float) or not math.isfinite(submitted):
             raise ValueError("not a position")
-        return float(submitted), printable(run, 128)
+        return submitted, printable(run, 128)
     except (ValueError, TypeError, binascii.Error, OverflowError, RecursionError) as error:
         raise UsageError("after: invalid key", "use the `next` of the page before") from error

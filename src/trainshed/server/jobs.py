@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, select, update
 
 from trainshed.agent import sandbox
 from trainshed.api import Run
@@ -114,6 +114,9 @@ class Jobs:
     def delete(self, who: Identity, run: str) -> None:
         found = self._changeable(who, run)
         self.contexts.client(who.name, "").remove(found)
+        with self.database.write() as connection:
+            # A late repetition of its submission must not make it again.
+            connection.execute(update(idempotency).where(idempotency.c.run_id == run).values(run_id=""))
         self.index.remove(run)
         self._record(who, "run.delete", run)
 
@@ -186,6 +189,8 @@ class Jobs:
                 raise ConflictError(
                     f"Idempotency-Key {key!r:.80} was used for another request", "use a new key"
                 )
+            if row is not None and not row.run_id:
+                raise ConflictError(f"the run of Idempotency-Key {key!r:.80} was removed", "use a new key")
             if row is not None:
                 return str(row.run_id)
             stamp = time.strftime("%Y%m%d-%H%M%S")

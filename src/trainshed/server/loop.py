@@ -164,6 +164,9 @@ class Loop:
             _log.warning("run %s cannot be launched: %s", run.id, error)
             self.client.refuse(run, f"it cannot be launched: {error.message}")
             started = False
+        except OSError as error:  # a full disk or the like: it may pass, and others need not wait for it
+            _log.warning("run %s could not be launched now: %s", run.id, error)
+            return True
         if started:
             _log.info("run %s launched", run.id)
         self.wake()
