@@ -131,3 +131,9 @@ def test_a_database_out_of_reach_is_told_without_its_password(tmp_path: Path) ->
 def test_what_is_no_database_of_ours_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
         Database(url)
+
+
+def test_a_password_on_the_command_line_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UsageError, match="pgpass") as refused:
+        Database("postgresql://ann:hunter22@localhost/trainshed")
+    assert "hunter22" not in str(refused.value)

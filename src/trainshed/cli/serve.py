@@ -102,5 +102,4 @@ def _install(path: Path, home: Path, host: str, port: int, https_port: int, data
         raise UsageError(f"a systemd unit cannot hold {wrong[0]!r}", "use paths without spaces and quotes")
     text = _UNIT.format(command=" ".join(words), home=home, user=getpass.getuser())
     path.write_text(text)
-    path.chmod(0o600 if database else 0o644)  # a database's URL may hold a password
     print(f"wrote {path}; now: systemctl daemon-reload && systemctl enable --now {path.name}")

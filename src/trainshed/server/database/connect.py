@@ -100,6 +100,11 @@ def _engine(url: str) -> Engine:
         raise UsageError(
             "--database is not a URL", "write sqlite:////path/to/file or postgresql://user@host/name"
         ) from error
+    if parsed.password:
+        raise UsageError(
+            "--database holds a password, which every process of the machine can read",
+            "put it into ~/.pgpass, or into the file that PGPASSFILE names",
+        )
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_size=8)
     if parsed.drivername != "sqlite" or not parsed.database:
