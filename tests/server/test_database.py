@@ -122,7 +122,7 @@ def test_sqlite_is_set_up_for_a_server(tmp_path: Path) -> None:
 
 def test_a_database_out_of_reach_is_told(tmp_path: Path) -> None:
     database = Database(f"postgresql://ann@/nowhere?host={tmp_path}")
-    with pytest.raises(DatabaseError) as told:
+    with pytest.raises(DatabaseError, match="check that it runs"):
         database.check()
 
 
