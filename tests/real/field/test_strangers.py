@@ -23,7 +23,7 @@ FEW = {
     "torchrun": ("1x2",),
     "accelerate": ("2x2",),
     "lightning": ("1x2",),
-    "deepspeed-launcher": ("2x2",),
+    "deepspeed": ("1x2",),
     "mindspore": ("1x1", "2x2"),
     "paddle": ("1x1", "2x2"),
     "horovod": ("1x1", "2x2"),
