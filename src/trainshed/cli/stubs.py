@@ -224,7 +224,7 @@ def _conclude(
 
 
 def _greet(config: TestConfig, participant: Participant) -> None:
-    """Ask the Tester about the test before hours are spent on it; a Tester that is away is no reason to wait."""
+    """Ask the Tester about the test before hours are spent on it; a Tester that cannot be reached is not waited for."""
     from trainshed.tester.client import TesterClient, UnreachableError
     from trainshed.tester.verify import same_value
 

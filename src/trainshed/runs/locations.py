@@ -116,7 +116,7 @@ def request_stop(run: RunDirectory, reason: str, user: str, access: StoreAccess)
 
 
 def remove(run: RunDirectory, access: StoreAccess) -> None:
-    """Remove what lies at the run's place; what is gone already is no obstacle."""
+    """Remove the run at its location; what is already gone is ignored."""
     if not is_mirror(run):
         return
     location = location_of(run)

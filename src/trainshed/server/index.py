@@ -55,7 +55,7 @@ class RunIndex:
     """The loop and a request may index the same new run: one after the other."""
 
     def add(self, found: Sequence[RunDirectory]) -> int:
-        """Index directories; one that has a row gets it anew."""
+        """Index directories; one that has a row gets a new one."""
         with self._adding, self.database.write() as connection:
             rows = [row for run in found if (row := row_of(run)) is not None]
             for row in rows:
